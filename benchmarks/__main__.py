@@ -10,8 +10,11 @@ from benchmarks import (
     decode,
     encode,
     event_loop,
+    gang_streams,
     incremental,
+    list_workloads,
     modules,
+    packing,
     planning,
     pod_templates,
     podgrouper,
@@ -34,6 +37,7 @@ _ALL: Final = {
     "event_loop": event_loop,
     "decode": decode,
     "startup": startup,
+    "list_workloads": list_workloads,
     "watch": watch,
     "webhook": webhook,
     "podgrouper": podgrouper,
@@ -45,6 +49,8 @@ _BY_NAME: Final = {
     "scheduler_start": scheduler_start,
     "sharing": sharing,
     "ablation": ablation,
+    "gang_streams": gang_streams,
+    "packing": packing,  # it has options
     "pod_templates": pod_templates,
 }
 _WITHOUT_CHAIN: Final = {
@@ -54,15 +60,20 @@ _WITHOUT_CHAIN: Final = {
     "incremental",
     "event_loop",
     "decode",
+    "list_workloads",
     "webhook",
     "podgrouper",
     "modules",
     "ablation",
+    "gang_streams",
+    "packing",
     "pod_templates",
 }
 
 if __name__ == "__main__":
     names = sys.argv[1:] or list(_ALL)
+    if names[0] == "packing":  # what follows are its options
+        del names[1:]
     known = _ALL | _BY_NAME
     unknown = [name for name in names if name not in known]
     if unknown:

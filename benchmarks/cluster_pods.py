@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -9,7 +10,7 @@ from typing import Any, Final
 from e2e.cluster import resources
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import GPU
-from e2e.cluster.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS, Obj
+from e2e.cluster.resources import JOBS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Obj
 from e2e.cluster.trainjobs import Submission
 from e2e.fixtures.install import PODGROUPS
 
@@ -41,6 +42,18 @@ async def submit_trainjobs(
         for i in range(count)
     ]
     await cluster.api.create_all([job.trainjob() for job in jobs], IN_FLIGHT)
+
+
+async def create_jobs(cluster: Cluster, namespace: str, count: int, scheduler: str) -> None:
+    """Create Jobs of one pod of one GPU each."""
+    jobs = [_job(namespace, f"job-{i}", scheduler) for i in range(count)]
+    await cluster.api.create_all(jobs, IN_FLIGHT)
+
+
+async def first_pod_at(cluster: Cluster, namespace: str) -> float:
+    """Wait for the first pod of a namespace; return when it was seen, on the monotonic clock."""
+    await _collect(cluster, namespace, 1, lambda _pod: True, set())
+    return time.monotonic()
 
 
 @asynccontextmanager
@@ -133,6 +146,16 @@ def pod(namespace: str, name: str, scheduler: str, **meta: Any) -> Obj:
         "kind": "Pod",
         "metadata": {"namespace": namespace, "name": name, **meta},
         "spec": {"schedulerName": scheduler, "containers": [container]},
+    }
+
+
+def _job(namespace: str, name: str, scheduler: str) -> Obj:
+    template = pod(namespace, name, scheduler)["spec"]
+    return {
+        "apiVersion": JOBS.api_version,
+        "kind": JOBS.kind,
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"template": {"spec": {**template, "restartPolicy": "Never"}}},
     }
 
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from benchmarks.large_cluster import JOBS, NODES, PODS, has_gpu, large_cluster
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.state.inputs import Cluster, StateOptions
-from scheduler.state.snapshot.builder import encode
+from scheduler.state.snapshot.cluster_state import encode
 from tests.support.machine_speed import MachineSpeed
 from trainer_kai.api.names import POD_GROUP
 

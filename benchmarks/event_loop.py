@@ -25,7 +25,7 @@ from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.inputs import StateOptions
-from scheduler.state.snapshot.builder import ClusterState
+from scheduler.state.snapshot.cluster_state import ClusterState
 from trainer_kai.service.garbage_collection import freeze_known_objects, without_collection
 
 _OPTIONS: Final = StateOptions(now=1_800_000_000)

@@ -23,7 +23,7 @@ from scheduler.core.model.result import Plan
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.inputs import Cluster, StateOptions
-from scheduler.state.snapshot.builder import ClusterState
+from scheduler.state.snapshot.cluster_state import ClusterState
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.machine_speed import MachineSpeed
 from trainer_kai.api import resources

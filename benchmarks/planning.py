@@ -12,6 +12,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from operator import truediv
 from random import Random
 from statistics import median
@@ -21,10 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.rounds import rounds
-from scheduler.core.model.podgroup import PodGroupInfo, SchedulingSignature
+from scheduler.core.model.podgroup import PodGroupInfo, PodSet, SchedulingSignature
 from scheduler.core.model.resources import UNBOUND
 from scheduler.core.model.result import Plan
 from scheduler.core.model.snapshot import GpuMode, Snapshot
+from scheduler.core.model.topology import DomainConstraint
 from scheduler.core.model.usage import Usage
 from scheduler.core.plan import plan
 from scheduler.core.queues.fair_share import fair_share
@@ -39,12 +41,20 @@ from tests.support.snapshot.builder import (
     share_signature,
     signature,
 )
+from tests.support.snapshot.claim_devices import claim, claim_devices, claim_signature
+from tests.support.snapshot.claim_devices import gpus as devices_of_nodes
 from tests.support.snapshot.plan_violations import plan_violations
 
 _GPUS: Final = 8
 _ROUNDS: Final = 7
 _LEAST_S: Final = 10.0
 _POLICIES: Final = build_policies(PolicySelection())
+_BY_FRAGMENTS: Final = build_policies(
+    PolicySelection(gpu_placement="fragmentation", cpu_placement="fragmentation")
+)
+_TURNS: Final = 3
+_MOST_TIMES: Final = 1.5
+_MOST_TIMES_CHANGED: Final = 1.3
 _ROOMY: Final = SnapshotNode(cpu=640, memory=5120)
 # Two MIG nodes: 7 profiles of the smallest size on each GPU, and 4 of three sizes.
 _EVEN_MIG: Final = SnapshotNode(
@@ -89,6 +99,10 @@ async def main() -> None:
     for row in _ROWS:
         faults += _measure(row, table, notes)
     faults += _measure_queues(table)
+    faults += _measure_claims(table)
+    for comparison in _COMPARISONS:
+        faults += _compare(comparison, table)
+    faults += _measure_fragmentation(table)
     console = Console(width=115)
     console.print(table)
     for note in notes:
@@ -302,6 +316,121 @@ def _measure_queues(table: Table) -> list[str]:
     return faults
 
 
+def _measure_claims(table: Table) -> list[str]:
+    """Measure gangs with a claim for each GPU, in turns with the same gangs with whole GPUs."""
+    nodes, gangs, pods = 500, 500, 4
+    gpus = _pending_gangs(nodes, gangs, pods, signature(gpu=1), SnapshotNode(cpu=640, memory=5120))
+    empty = SnapshotNode(cpu=640, memory=5120, gpu=0)
+    claims = replace(
+        _pending_gangs(nodes, gangs, pods, claim_signature(claim()), empty),
+        claim_devices=claim_devices(devices_of_nodes(nodes, _GPUS)),
+        total=gpus.total,
+    )
+    took: dict[bool, float] = {}
+    for _ in range(_ROUNDS):
+        for is_claimed, snapshot in ((False, gpus), (True, claims)):
+            began = time.perf_counter()
+            result = plan(snapshot, _POLICIES)
+            took[is_claimed] = min(took.get(is_claimed, math.inf), time.perf_counter() - began)
+            binds = [bind for it in result.allocations for bind in it.binds]
+            assert len(binds) == gangs * pods
+            assert len({bind.held for bind in binds}) == (len(binds) if is_claimed else 1)
+    ratio = took[True] / took[False]
+    work = f"claims: {nodes} nodes of 8 devices, {gangs * pods:,} claims in gangs of {pods}"
+    table.add_row(
+        work, "", f"{took[True]:.4f}", "2 x GPUs", "", "", f"{took[False]:.4f}", f"{ratio:.2f}", ""
+    )
+    return [f"{work}: {ratio:.2f} times as long as with GPUs, at most 2"] if ratio > 2 else []
+
+
+def _pending_gangs(
+    nodes: int, gangs: int, pods: int, one: SchedulingSignature, node: SnapshotNode
+) -> Snapshot:
+    builder = Builder([node] * nodes, _departments(nodes))
+    for i in range(gangs):
+        builder.uniform_podgroup(pods, one, queue=f"queue-{i % 4}")
+    return builder.snapshot()
+
+
+def _compare(comparison: "_Comparison", table: Table) -> list[str]:
+    """Measure the same gangs without a constraint, and with it, in turns."""
+    build, constraint = comparison.build, comparison.constraint
+    snapshots = build(None), build(constraint)
+    best = [math.inf, math.inf]
+    gc.collect()
+    gc.disable()
+
+    def is_met() -> bool:
+        return best[1] <= comparison.most_times * best[0]
+
+    for _ in rounds(_ROUNDS, _LEAST_S, is_met):
+        for i, snapshot in enumerate(snapshots):
+            began = time.perf_counter()
+            result = plan(snapshot, _POLICIES)
+            best[i] = min(best[i], time.perf_counter() - began)
+            assert sum(len(it.binds) for it in result.allocations) == len(snapshot.pods.node)
+    gc.enable()
+    times, most = best[1] / best[0], comparison.most_times
+    work = f"{comparison.work} ({times:.2f} times the same without, at most {most})"
+    table.add_row(work, "", f"{best[1]:.4f}", "", "", "", f"{best[0]:.4f}", f"{times:.1f}", "")
+    return [] if is_met() else [work]
+
+
+def _measure_fragmentation(table: Table) -> list[str]:
+    """Measure plans by fragments in turns with the same by binpack, in processor time."""
+    changed = _Row("one of 5,000 full nodes gets a GPU", _one_change, lambda _: 1, 5_000, 0.5)
+    faults, policies = [], (_POLICIES, _BY_FRAGMENTS)
+    for row, most in (*[(it, _MOST_TIMES) for it in _ROWS], (changed, _MOST_TIMES_CHANGED)):
+        snapshot, best = row.build(row.nodes), [math.inf, math.inf]
+        gc.collect()
+        gc.disable()
+        for _ in range(_TURNS):
+            for i, it in enumerate(policies):
+                began = time.process_time()
+                result = plan(snapshot, it)
+                best[i] = min(best[i], time.process_time() - began)
+                _check(snapshot, result, row.bound(row.nodes))
+        gc.enable()
+        packed, ours = best
+        work = f"by fragments: {row.work} ({ours / packed:.2f} times binpack, at most {most})"
+        table.add_row(work, "", f"{ours:.4f}", "", "", "", f"{packed:.4f}", "", "")
+        faults += [work] if ours > most * packed else []
+    return faults
+
+
+def _one_change(nodes: int) -> Snapshot:
+    full = _full_cluster(nodes)
+    idle = full.nodes.idle.copy()
+    idle[nodes // 2, full.resources.gpus[0]] = 1000
+    return replace(full, nodes=replace(full.nodes, idle=idle))
+
+
+def _racks(nodes: int, racks: int, used_gpu: int = 0) -> list[SnapshotNode]:
+    """Return nodes in racks, in blocks of five racks, in two zones."""
+    found = []
+    for i in range(nodes):
+        rack = i * racks // nodes
+        path = f"{rack * 2 // racks}", f"{rack // 5:02}", f"{rack:02}"
+        found.append(SnapshotNode(cpu=640, memory=5120, used_gpu=used_gpu, path=path))
+    return found
+
+
+def _gangs_in_racks(constraint: DomainConstraint | None) -> Snapshot:
+    builder = Builder(_racks(5_000, 50), _departments(5_000))
+    one = signature(gpu=1)
+    for i in range(2_000):
+        pods = builder.waiting_pods(8, one)
+        builder.podgroup(PodSet("default", 8, pods, domains=constraint), queue=f"queue-{i % 4}")
+    return builder.snapshot()
+
+
+def _gang_in_full_racks(constraint: DomainConstraint | None) -> Snapshot:
+    builder = Builder(_racks(512, 64, used_gpu=6))
+    pods = builder.waiting_pods(512, signature(gpu=1))
+    builder.podgroup(PodSet("default", 512, pods, domains=constraint))
+    return builder.snapshot()
+
+
 def _queue_tree() -> list[SnapshotQueue]:
     queues = []
     for a in range(4):
@@ -315,6 +444,35 @@ def _queue_tree() -> list[SnapshotQueue]:
     return queues
 
 
+class _Comparison(NamedTuple):
+    """Gangs with a constraint of topology, and how many times as long as without they may take."""
+
+    work: str
+    build: Callable[[DomainConstraint | None], Snapshot]
+    constraint: DomainConstraint
+    most_times: float
+
+
+_COMPARISONS: Final = (
+    _Comparison(
+        "2,000 gangs of 8, each in one of 50 racks, 5,000 nodes",
+        _gangs_in_racks,
+        DomainConstraint(0, required=2),
+        1.5,
+    ),
+    _Comparison(
+        "the same, of three levels the narrowest is preferred",
+        _gangs_in_racks,
+        DomainConstraint(0, preferred=2),
+        2.0,
+    ),
+    _Comparison(
+        "a gang of 512 into 64 racks, three quarters full",
+        _gang_in_full_racks,
+        DomainConstraint(0, preferred=2),
+        3.0,
+    ),
+)
 _ROWS: Final = (
     _Row(
         "allocate: 100 nodes, 500 one-GPU jobs, 4 queues in 2 departments",

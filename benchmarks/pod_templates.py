@@ -25,7 +25,7 @@ _START: Final = """
 import gc, json, sys, time
 from pathlib import Path
 from scheduler.state.inputs import Cluster, StateOptions
-from scheduler.state.snapshot.builder import encode
+from scheduler.state.snapshot.cluster_state import encode
 from trainer_kai.api import decode as decoding
 from trainer_kai.api.interning import intern_conditions
 from trainer_kai.api.pod import Pod

@@ -48,6 +48,7 @@ from webhook.cache.admission_cache import (
     TrainJobSummary,
 )
 from webhook.cache.runtimes import RuntimeSummary, WatchedRuntime
+from webhook.reviews.answer_jobs import JobsHandler
 from webhook.reviews.answer_trainjob import AdmissionPolicy, LiveLookups, TrainJobHandler
 from webhook.reviews.router import ReviewRouter, Route
 from webhook.rules.access_requests import QueueAccessRequest
@@ -346,7 +347,7 @@ def _router() -> ReviewRouter:
     runtime_object = yaml.safe_load(_RUNTIME.read_text())
     cache.runtimes.put(decode(WatchedRuntime, msgspec.json.encode(runtime_object)))
     clock, metrics, log = SystemClock(), Metrics(), logger(__name__)
-    router = ReviewRouter(cache, BUNDLED, read, clock, metrics, log)
+    router = ReviewRouter(BUNDLED.mode, clock, metrics, log)
     admission_policy = AdmissionPolicy(BUNDLED, "closed", denies_unknown_queues=True)
     live_lookups = LiveLookups(runtime, may_use, has_queue)
     trainjob_handler = TrainJobHandler(cache, admission_policy, live_lookups, clock, metrics, log)
@@ -354,6 +355,9 @@ def _router() -> ReviewRouter:
         "/validate/trainjob",
         Route("trainjob", trainjob_handler.answer, trainjob_handler.fails_closed),
     )
+    queue_access = trainjob_handler.queue_access
+    jobs = JobsHandler(cache, BUNDLED, read, queue_access, metrics, log)
+    router.add_route("/mutate/jobset", Route("jobset", jobs.answer_jobset, lambda: True))
     return router
 
 

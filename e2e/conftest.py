@@ -28,6 +28,10 @@ _TABLES: Final = {
         "runtime → units → groups → Complete",
         ["runtime", "numNodes", "groups", "units", "pods", "Complete after"],
     ),
+    "kind_table": (
+        "kind → controller → PodGroups → bound → reclaimed and back → Complete",
+        ["kind", "controller", "PodGroups", "bound", "reclaimed and back", "Complete"],
+    ),
     "latency_table": (
         "pods of others, by how long their creation took",
         ["while", *(f"<{edge} ms" for edge in EDGES_MS), "more"],
@@ -43,6 +47,9 @@ _SHARED_CLUSTERS: Final = (
     "damaged_webhook_installation",
     "service_accounts",
     "sharing_installation",
+    "kinds_installation",
+    "claims_installation",
+    "judged_installation",
     "_damaged_cluster",
 )
 # Chains of one test: it may run on any worker.
@@ -149,6 +156,7 @@ def _table(name: str) -> Callable[[pytest.FixtureRequest], Iterator[list[tuple[s
 
 stage_table = _table("stage_table")
 latency_table = _table("latency_table")
+kind_table = _table("kind_table")
 
 
 def failed(who: pytest.Config | pytest.Item) -> bool:

@@ -7,11 +7,13 @@ from typing import Any, Final
 from trainer_kai.kube.process.context import ProcessContext, run_process
 from trainer_kai.kube.process.runner import Runner
 from trainer_kai.policy.podgroups.manifests import GroupingRules
+from trainer_kai.policy.queueing.kind_defaults import KindDefaults
 from trainer_kai.service.metrics import Metrics
-from trainer_kai.service.settings import TlsSettings, WebhookSettings
+from trainer_kai.service.settings import TlsSettings, WebhookSettings, read_kind_defaults
 from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.runtimes import BoundedStore
 from webhook.cache_watches import relist_runtimes, start_watches
+from webhook.reviews.answer_jobs import JobsHandler
 from webhook.reviews.answer_queue import QueueHandler, queue_lookups
 from webhook.reviews.answer_trainjob import (
     AdmissionPolicy,
@@ -55,15 +57,18 @@ async def webhook(run: Runner, context: ProcessContext, settings: WebhookSetting
     health.add_condition("certificate valid", certificate.not_valid_reason)
     await certificate.wait_until_loaded()
     read_limit = asyncio.Semaphore(_MAX_LIVE_READS)
-    rules = GroupingRules(
-        settings.mode, settings.scheduler_name, settings.default_queue, kueue=settings.kueue
-    )
+    rules = _grouping_rules(settings)
     reader, lookups = trainjob_reader(client, read_limit), live_lookups(client, read_limit)
-    router = ReviewRouter(cache, rules, reader, clock, metrics, log)
+    router = ReviewRouter(settings.mode, clock, metrics, log)
     admission_policy = _admission_policy(settings, rules)
     trainjob_handler = TrainJobHandler(cache, admission_policy, lookups, clock, metrics, log)
     trainjob_route = Route("trainjob", trainjob_handler.answer, trainjob_handler.fails_closed)
     router.add_route("/validate/trainjob", trainjob_route)
+    queue_access = trainjob_handler.queue_access
+    jobs_handler = JobsHandler(cache, rules, reader, queue_access, metrics, log)
+    router.add_route("/mutate/jobset", Route("jobset", jobs_handler.answer_jobset, lambda: True))
+    job_route = Route("job", jobs_handler.answer_job, queue_access.fails_closed)
+    router.add_route("/mutate/job", job_route)
     queue_handler = QueueHandler(cache, rules.default_queue, queue_lookups(client), metrics, log)
     router.add_route("/validate/queue", Route("queue", queue_handler.answer))
     workload_handler = WorkloadHandler(cache, admission_policy)
@@ -80,6 +85,17 @@ async def webhook(run: Runner, context: ProcessContext, settings: WebhookSetting
 def _measure_store(kind: str, store: BoundedStore[Any], metrics: Metrics) -> None:
     metrics.admission_kept_bytes.labels(kind).set_function(lambda: store.held_bytes)
     metrics.admission_left_out.labels(kind).set_function(lambda: store.left_out)
+
+
+def _grouping_rules(settings: WebhookSettings) -> GroupingRules:
+    return GroupingRules(
+        settings.mode,
+        settings.scheduler_name,
+        settings.default_queue,
+        settings.kueue,
+        settings.gangs.indexed_jobs,
+        KindDefaults(read_kind_defaults(settings.kind_defaults)),
+    )
 
 
 def _admission_policy(settings: WebhookSettings, rules: GroupingRules) -> AdmissionPolicy:

@@ -8,12 +8,20 @@ from structlog.typing import FilteringBoundLogger
 from trainer_kai.api.kai_kinds import Queue
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import ACCESS
-from trainer_kai.api.resources import NAMESPACES, NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES
+from trainer_kai.api.resources import (
+    CLAIM_TEMPLATES,
+    DEVICE_CLASSES,
+    NAMESPACES,
+    NODES,
+    PRIORITY_CLASSES,
+    QUEUES,
+    TOPOLOGIES,
+)
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.process.context import ClientObserver
 from trainer_kai.kube.process.runner import Runner
 from trainer_kai.kube.rest.request import ListTarget
-from trainer_kai.kube.rest.response import ApiError
+from trainer_kai.kube.rest.response import ApiError, NotFound
 from trainer_kai.kube.watch import Delta, DeltaType, Watch
 from trainer_kai.service.garbage_collection import freeze_known_objects
 from trainer_kai.service.health import Health
@@ -36,13 +44,17 @@ class _Watcher(NamedTuple):
         put: Callable[[T], None],
         drop: Callable[[Key], None],
         on_listed: Callable[[], None] | None = None,
+        *,
+        optional: bool = False,
     ) -> None:
         """Watch one kind; readiness does not wait for a kind with *on_listed*.
+
+        An *optional* kind that the API server does not serve counts as listed.
 
         The objects of all other kinds are frozen once listed, so that the garbage collector does
         not walk them while a review waits.
         """
-        watch = Watch(self.client, target, self.observer)
+        watch = Watch(self.client, target, self.observer, optional=optional)
 
         def apply_delta(it: Delta[T]) -> None:
             if it.type is not DeltaType.DELETED and it.object is not None:
@@ -72,9 +84,12 @@ def start_watches(
     the cache is old but still used; a rule that must know the current TrainJob reads it.
     """
     watcher = _Watcher(run, client, observer, health)
-    watcher.watch_kind(ListTarget(TRAINJOBS), cache.put_trainjob, cache.drop_trainjob)
-    watcher.watch_kind(ListTarget(RUNTIMES), cache.runtimes.put, cache.runtimes.drop)
-    watcher.watch_kind(ListTarget(CLUSTER_RUNTIMES), cache.runtimes.put, cache.runtimes.drop)
+    # Without Trainer there are Jobs and JobSets to admit all the same.
+    put_trainjob, drop_trainjob = cache.put_trainjob, cache.drop_trainjob
+    watcher.watch_kind(ListTarget(TRAINJOBS), put_trainjob, drop_trainjob, optional=True)
+    for resource in (RUNTIMES, CLUSTER_RUNTIMES):
+        put, drop = cache.runtimes.put, cache.runtimes.drop
+        watcher.watch_kind(ListTarget(resource), put, drop, optional=True)
     watcher.watch_kind(
         ListTarget(NAMESPACES),
         lambda it: cache.put_namespace(it.metadata),
@@ -109,6 +124,11 @@ def _watch_lint_objects(watcher: _Watcher, queues: QueueTree, cluster: ClusterOb
     watch(ListTarget(PRIORITY_CLASSES), put_class, drop_class, on_listed(PRIORITY_CLASSES.plural))
     put_topology, drop_topology = cluster.put_topology, cluster.drop_topology
     watch(ListTarget(TOPOLOGIES), put_topology, drop_topology, on_listed(TOPOLOGIES.plural))
+    put_device, drop_device = cluster.put_device_class, cluster.drop_device_class
+    devices, templates = DEVICE_CLASSES.plural, CLAIM_TEMPLATES.plural
+    watch(ListTarget(DEVICE_CLASSES), put_device, drop_device, on_listed(devices), optional=True)
+    put, drop = cluster.put_claim_template, cluster.drop_claim_template
+    watch(ListTarget(CLAIM_TEMPLATES), put, drop, on_listed(templates), optional=True)
 
 
 async def relist_runtimes(
@@ -127,5 +147,7 @@ async def relist_runtimes(
                 async for page in client.pages(ListTarget(resource), limit=_PAGE_SIZE):
                     for runtime in page.items:
                         cache.runtimes.put_listed(runtime)
+            except NotFound:
+                continue  # Trainer is not installed
             except ApiError as error:
                 log.warning("runtimes not listed", resource=str(resource), error=str(error))

@@ -32,6 +32,7 @@ from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import WebhookServerSettings
 from webhook.cache.admission_cache import AdmissionCache
+from webhook.reviews.answer_jobs import JobsHandler
 from webhook.reviews.answer_queue import QueueHandler, queue_lookups
 from webhook.reviews.answer_trainjob import (
     AdmissionPolicy,
@@ -75,14 +76,7 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
     clock = SystemClock()
     async with client_of(cluster.kubeconfig) as client:
         log = logger(__name__)
-        router = _Recorder(
-            AdmissionCache(),
-            _RULES,
-            trainjob_reader(client, asyncio.Semaphore(1)),
-            clock,
-            Metrics(),
-            log,
-        )
+        router = _Recorder(_RULES.mode, clock, Metrics(), log)
         handler = TrainJobHandler(
             AdmissionCache(),
             AdmissionPolicy(_RULES),
@@ -94,6 +88,10 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
         router.add_route(
             "/validate/trainjob", Route("trainjob", handler.answer, handler.fails_closed)
         )
+        reader = trainjob_reader(client, asyncio.Semaphore(1))
+        jobs = JobsHandler(AdmissionCache(), _RULES, reader, handler.queue_access, Metrics(), log)
+        router.add_route("/mutate/jobset", Route("jobset", jobs.answer_jobset, lambda: True))
+        router.add_route("/mutate/job", Route("job", jobs.answer_job))
         queues = QueueHandler(
             AdmissionCache(), _RULES.default_queue, queue_lookups(client), Metrics(), log
         )
@@ -112,7 +110,7 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
 
 async def _trust(cluster: Cluster) -> None:
     bundle = base64.b64encode(cluster.layout.authority.read_bytes()).decode()
-    for kind, number in ((MUTATING_WEBHOOKS, 4), (VALIDATING_WEBHOOKS, 4)):
+    for kind, number in ((MUTATING_WEBHOOKS, 6), (VALIDATING_WEBHOOKS, 4)):
         path = kind.path(None, "kai-trainer")
         patch = [
             {"op": "add", "path": f"/webhooks/{i}/clientConfig/caBundle", "value": bundle}

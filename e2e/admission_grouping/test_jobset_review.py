@@ -29,6 +29,7 @@ from e2e.fixtures.runtimes import make_runtime, pods_of, without_random
 ADMITTED = "trainer-kai.dev/admitted"
 GANG = "trainer-kai.dev/gang"
 KAI = "kai-scheduler"
+FOLLOWS = "trainer-kai.dev/follows-trainjob"
 FAILED = "TrainJobResourcesCreationFailed"
 
 
@@ -46,7 +47,9 @@ async def test_what_a_user_writes_is_all_that_is_needed(
     (jobset,), (made,) = seen.objects(JOBSETS), seen.objects(JOBS)
     group = f"pg-job-{jobset['metadata']['uid']}"
     assert jobset["metadata"]["labels"] == {QUEUE: "team-b"}
-    assert jobset["metadata"]["annotations"] == {ADMITTED: "v1"}
+    annotations = jobset["metadata"]["annotations"]
+    assert (annotations[ADMITTED], {*annotations}) == ("v1", {ADMITTED, FOLLOWS})
+    assert "priorityClassName" in annotations[FOLLOWS]
     for template in (_template(jobset, "node"), made["spec"]["template"]):
         assert template["metadata"]["labels"].items() >= {QUEUE: "team-b", GANG: "Main"}.items()
         assert template["spec"]["schedulerName"] == KAI

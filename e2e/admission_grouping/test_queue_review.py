@@ -130,15 +130,15 @@ async def test_a_cycle_is_refused(cluster: Cluster) -> None:
 
 
 async def test_labels_of_a_deployment_are_checked(cluster: Cluster, own_namespace: str) -> None:
-    """Its queue must be on its pods, and Kueue's label names none."""
+    """Kueue's label names no queue, and none counts for the pods of another scheduler."""
     mine = deployment("server", own_namespace, 1)
+    mine["spec"]["template"]["metadata"]["labels"]["kai.scheduler/preemptibility"] = "preemptible"
     assert await warnings(cluster, mine) == []
     mine["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team-a"}
     [found] = await warnings(cluster, mine)
     assert "the label has no effect here: the pods use queue default-queue" in found
     mine["metadata"]["labels"] = {QUEUE: "default-queue"}
-    [found] = await warnings(cluster, mine)
-    assert "Set the label at spec.template.metadata.labels" in found
+    assert await warnings(cluster, mine) == []
     mine["spec"]["template"]["spec"].pop("schedulerName")
     [found] = await warnings(cluster, mine)
     assert "the pods go to the scheduler default-scheduler" in found
@@ -168,7 +168,7 @@ async def test_a_deployment_without_a_label_is_warned_about_beside_kai(
             await asyncio.sleep(0.1)  # until the webhook has listed the queues
     what, how = found
     assert what == (
-        "spec.template: the pods are non-preemptible (PriorityClass inference, which KAI gives a "
+        "spec.template: the pods are non-preemptible (PriorityClass inference, the default of a "
         "Deployment, has value 125) and request 4 GPU; queue default-queue has a quota of 0 GPU, "
         "0 GPU in use. Pods beyond the quota wait"
     )

@@ -18,6 +18,7 @@ from e2e.fixtures.installation import WebhookInstallation
 from e2e.fixtures.podgroups import PODGROUP, QUEUE, SUBGROUP, groups_in
 from e2e.fixtures.processes import ProductProcess
 
+_FOLLOWS: Final = "trainer-kai.dev/follows-trainjob"
 _ADMITTED: Final = "trainer-kai.dev/admitted"
 _LABELS: Final = {QUEUE: "team-b"}
 # The accounts of the controllers of the chain, which write in each namespace by themselves.
@@ -46,7 +47,7 @@ async def test_who_is_changed_after_us_is_seen_again(
     (jobset,), (group,) = seen.objects(JOBSETS), seen.objects(PODGROUPS)
     template = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     assert jobset["metadata"]["labels"] == _LABELS
-    assert jobset["metadata"]["annotations"] == {_ADMITTED: "v1"}
+    assert {*jobset["metadata"]["annotations"]} == {_ADMITTED, _FOLLOWS}
     assert group["spec"]["queue"] == "team-b"
     for pod in (template, *seen.objects(PODS)):
         assert [it["name"] for it in pod["spec"]["containers"]] == ["node", SIDECAR]

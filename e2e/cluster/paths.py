@@ -22,6 +22,11 @@ def helm_source() -> Path:
     return Path(__file__).parent / "helm"
 
 
+def operator_sources() -> list[Path]:
+    """Return the folders of the Go modules of operators, which only a soak runs."""
+    return sorted(file.parent for file in (Path(__file__).parent / "operators").glob("*/go.mod"))
+
+
 def programs_root() -> Path:
     """Return the folder of the built programs, which clusters of all checkouts share."""
     return cache_root() / "programs"

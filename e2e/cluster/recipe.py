@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from e2e.cluster.chains import chain_modules, chosen_chain
-from e2e.cluster.paths import helm_source, programs_root
+from e2e.cluster.paths import helm_source, operator_sources, programs_root
 
 _KUBERNETES: Final = "k8s.io/kubernetes"
 _STRIPPED: Final = "-s -w"
@@ -94,8 +94,9 @@ class Recipe(NamedTuple):
 
 
 def all_recipes() -> dict[str, Recipe]:
-    """Return how each program is made, by name: those of the chosen chain, and Helm."""
-    modules = map(GoModule.read, [*chain_modules(chosen_chain()), helm_source()])
+    """Return how each program is made, by name: those of the chosen chain, Helm, and operators."""
+    folders = [*chain_modules(chosen_chain()), helm_source(), *operator_sources()]
+    modules = map(GoModule.read, folders)
     recipes = [Recipe(module, package) for module in modules for package in _packages(module)]
     return {recipe.name: recipe for recipe in recipes}  # a later module's replaces an earlier one's
 

@@ -75,6 +75,16 @@ CLUSTER_RUNTIMES: Final = Resource(
     "ClusterTrainingRuntime",
     namespaced=False,
 )
+RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+CLAIM_TEMPLATES: Final = Resource(
+    "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"
+)
+DEVICE_CLASSES: Final = Resource(
+    "resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False
+)
+RESOURCE_SLICES: Final = Resource(
+    "resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False
+)
 
 # What `Api.create` and `apply` find the path of an object by.
 BY_KIND: Final = {

@@ -22,6 +22,7 @@ class Submission:
     patches: Mapping[str, Any] | None = None  # the JobSet template to merge in
     kind: str = "ClusterTrainingRuntime"
     labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     def trainjob(self) -> Obj:
         """Return the TrainJob to create."""
@@ -38,6 +39,8 @@ class Submission:
         metadata: Obj = {"namespace": self.namespace, "name": self.name}
         if self.labels:
             metadata["labels"] = dict(self.labels)
+        if self.annotations:
+            metadata["annotations"] = dict(self.annotations)
         return {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
             "kind": "TrainJob",

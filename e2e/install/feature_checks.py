@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import aiohttp
 
+from e2e.claims.devices import device, device_class, one_gpu, resource_slice, template
 from e2e.cluster.api import ApiError
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.kwok_stages import WAITING_CLASS
@@ -18,6 +19,7 @@ from e2e.cluster.patience import until
 from e2e.cluster.resources import (
     CONFIG_MAPS,
     EVENTS,
+    JOBS,
     JOBSETS,
     NAMESPACES,
     PODS,
@@ -46,9 +48,41 @@ from trainer_kai.api.names import (
 SHARED_NODE: Final = "shared-0"  # for pods that tolerate all taints
 
 _BINDER: Final = "system:serviceaccount:kai-scheduler:binder"  # only schedulers write shares
-_FOLLOWED: Final = (TRAINJOBS, JOBSETS, PODS, PVCS, PODGROUPS, QUEUES, EVENTS, CONFIG_MAPS)
+_FOLLOWED: Final = (TRAINJOBS, JOBSETS, JOBS, PODS, PVCS, PODGROUPS, QUEUES, EVENTS, CONFIG_MAPS)
 _RUNTIME: Final = "torch-distributed"
 _GPUS: Final = 8  # of the one node
+_LENT: Final = _GPUS - 3  # beside a pod, a Job and a JobSet of one GPU each
+
+
+_TEMPLATE: Final[Obj] = {
+    "metadata": {"labels": {"app": "none"}},
+    "spec": {"restartPolicy": "Always", "containers": [{"name": "a", "image": "none"}]},
+}
+_ONCE: Final[Obj] = {"spec": {**_TEMPLATE["spec"], "restartPolicy": "Never"}}
+_NO_PODS: Final[Obj] = {"selector": {"matchLabels": {"app": "none"}}, "template": _TEMPLATE}
+# The farthest owner first: group, plural and a spec without pods.
+_OWNERS: Final[dict[str, tuple[str, str, Obj]]] = {
+    "CronJob": (
+        "batch",
+        "cronjobs",
+        {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": {"template": _ONCE}}},
+    ),
+    "DaemonSet": (
+        "apps",
+        "daemonsets",
+        {
+            **_NO_PODS,
+            "template": {
+                **_TEMPLATE,
+                "spec": {**_TEMPLATE["spec"], "nodeSelector": {"nowhere": ""}},
+            },
+        },
+    ),
+    "Job": ("batch", "jobs", {"suspend": True, "template": _ONCE}),
+    "StatefulSet": ("apps", "statefulsets", {**_NO_PODS, "replicas": 0, "serviceName": "none"}),
+    "Deployment": ("apps", "deployments", {**_NO_PODS, "replicas": 0}),
+    "ReplicaSet": ("apps", "replicasets", {**_NO_PODS, "replicas": 0}),
+}
 
 
 class CheckContext(NamedTuple):
@@ -108,7 +142,7 @@ async def run_checks(cluster: Cluster, act: str, wait_s: float, snapshot_url: st
         stage = CheckContext(cluster, seen, act, wait_s, snapshot_url)
         scenes = (
             *(_named, _is_relocated, _assigned, _stored, _is_explained, _is_reclaimed, _shown),
-            _is_shared,
+            *(_is_shared, _is_owned, _is_claimed),
         )
         await asyncio.gather(*(_run_check(scene, stage, faults) for scene in scenes))
     return sorted(faults)
@@ -116,9 +150,12 @@ async def run_checks(cluster: Cluster, act: str, wait_s: float, snapshot_url: st
 
 async def remove_checks(cluster: Cluster, act: str) -> None:
     """Take away whatever still wants GPUs."""
-    for scene in ("named", "moved", "assigned", "stored", "told", "taken", "shared"):
+    scenes = ("named", "moved", "assigned", "stored", "told", "taken", "shared", "owned", "claimed")
+    for scene in scenes:
         namespace = f"{scene}-{act}"
-        await cluster.api.request("DELETE", TRAINJOBS.path(namespace))
+        for kind in (TRAINJOBS, JOBSETS, JOBS):
+            query = {"propagationPolicy": "Background"}
+            await cluster.api.request("DELETE", kind.path(namespace), query=query)
         await cluster.api.until_no_pods(namespace)
 
 
@@ -251,7 +288,9 @@ async def _is_reclaimed(stage: CheckContext) -> None:
     await make_queue(cluster, owner, _GPUS, namespace)
     await make_queue(cluster, borrower, 0, namespace)
     await cluster.api.create(bare_pod(namespace, "lodger", borrower, 1))
-    await submit(cluster, namespace, Job("lent", borrower, _GPUS - 1))
+    await submit(cluster, namespace, Job("lent", borrower, _LENT))
+    for kind in (JOBS, JOBSETS):
+        await cluster.api.create(_of_user(kind, bare_pod(namespace, "lent-too", borrower, 1)))
     await stage.until(lambda: _running(_pods(stage, "taken")) == _GPUS, "the room is lent")
     await end_stage_now(cluster, _pods_of(stage, "lent")[:1])
     await stage.until(lambda: _running(_pods(stage, "taken")) == _GPUS - 1, "one rank is done")
@@ -259,16 +298,32 @@ async def _is_reclaimed(stage: CheckContext) -> None:
     await stage.until(lambda: _was_suspended(stage), "a TrainJob makes room")
     await stage.until(lambda: _running(_pods_of(stage, "claim")) == _GPUS, "the owner has its room")
     await stage.until(lambda: not _is_suspended(stage), "who made room is let run again")
+    for kind in (JOBS, JOBSETS):
+        await stage.until(partial(_is_resumed, stage, kind), f"so is the {kind.kind}")
     await stage.until(lambda: _allocated(stage, owner) == f"{_GPUS}", "its queue says so")
     await stage.until(lambda: _conditions(stage, "taken", "Evicted") >= 1, "who made room is told")
     await stage.until(
-        lambda: _evicted_gpus(stage) == {f"{_GPUS - 2}"}, "its PodGroup says what it lost"
+        lambda: _evicted_gpus(stage) == {f"{_LENT - 1}", "1"}, "the PodGroups say what they lost"
     )
-    await stage.until(
-        lambda: _waiting(_pods_of(stage, "lent")) == _GPUS - 1, "all ranks come again"
-    )
+    await stage.until(lambda: _waiting(_pods_of(stage, "lent")) == _LENT, "all ranks come again")
     lodger = [it.obj for it in stage.timeline.moments if _is(it.obj, namespace, "lodger")]
     assert any(condition(it, "DisruptionTarget") for it in lodger), "the pod was not marked"
+
+
+def _of_user(kind: Resource, pod: Obj) -> Obj:
+    """Return a Job or JobSet of one pod."""
+    template = {"spec": {**pod["spec"], "restartPolicy": "Never"}}
+    spec: Obj = {"template": template}
+    if kind is JOBSETS:
+        spec = {"replicatedJobs": [{"name": "node", "template": {"spec": spec}}]}
+    metadata = {name: pod["metadata"][name] for name in ("namespace", "name", "labels")}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+
+
+def _is_resumed(stage: CheckContext, kind: Resource) -> bool:
+    key = Key(kind, stage.namespace_of("taken"), "lent-too")
+    states = [bool(it.obj["spec"].get("suspend")) for it in stage.timeline.moments if it.key == key]
+    return True in states and not states[-1]
 
 
 async def _is_shared(stage: CheckContext) -> None:
@@ -309,6 +364,30 @@ async def _is_shared(stage: CheckContext) -> None:
     )
 
 
+async def _is_claimed(stage: CheckContext) -> None:
+    """See a pod get a device by a claim."""
+    namespace, api = stage.namespace_of("claimed"), stage.cluster.api
+    await make_namespace(stage.cluster, namespace)
+    own = device_class(namespace, f"device.driver == '{namespace}.example.com'")
+    await api.create(own)
+    devices = resource_slice(SHARED_NODE, [device("gpu")])
+    devices["metadata"]["name"] = namespace
+    devices["spec"] |= {"driver": f"{namespace}.example.com"}
+    devices["spec"]["pool"]["name"] = namespace
+    await api.create(devices)
+    await api.create(template(namespace, "one", one_gpu(deviceClassName=namespace)))
+    pod = bare_pod(namespace, "claims", "default-queue", 0)
+    pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    pod["spec"] |= {
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}],
+        "tolerations": [{"operator": "Exists"}],
+    }
+    await api.create(pod)
+    await stage.until(
+        lambda: _running(stage.objects(PODS, "claimed")) == 1, "the pod has its device"
+    )
+
+
 def _share_pod(namespace: str, name: str, selector: dict[str, str]) -> Obj:
     """Return a pod that shares a GPU of some node, also of that which is kept for such pods."""
     pod = bare_pod(namespace, name, "default-queue", 0)
@@ -320,6 +399,57 @@ def _share_pod(namespace: str, name: str, selector: dict[str, str]) -> Obj:
 
 def _runs_by_name(pod: Obj) -> str:
     return str(pod["metadata"]["name"]) if pod["status"].get("phase") == "Running" else ""
+
+
+async def _is_owned(stage: CheckContext) -> None:
+    """See pods in the PodGroup of their last owner, in the queue of that or of their namespace."""
+    namespace, api = stage.namespace_of("owned"), stage.cluster.api
+    await make_namespace(stage.cluster, namespace)
+    await api.merge(NAMESPACES, None, namespace, {"metadata": {"labels": {QUEUE: "of-namespace"}}})
+    owner: Obj | None = None
+    made: dict[str, Obj] = {}
+    for kind, (group, plural, spec) in _OWNERS.items():
+        # A Job that another controller owns is no workload, so that it has to be read.
+        owners = _owned_by(owner, is_controller=kind == "Job")
+        metadata = {"namespace": namespace, "name": kind.lower(), **owners}
+        metadata["labels"] = {QUEUE: "of-owner"} if kind == "CronJob" else {}
+        obj = {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, "spec": spec}
+        path = Resource(group, "v1", plural, kind).path(namespace)
+        owner = made[kind] = await api.request("POST", path, obj)
+    drivers = [await _owned_pod(stage, "driver", owner), await _owned_pod(stage, "bare", None)]
+    for driver in drivers:
+        await _owned_pod(stage, f"of-{driver['metadata']['name']}", driver)
+    wanted = {
+        f"pg-daemonset-{made['DaemonSet']['metadata']['uid']}": "of-owner",
+        f"pg-bare-{drivers[1]['metadata']['uid']}": "of-namespace",
+    }
+    await stage.until(
+        lambda: (
+            {
+                it["metadata"]["name"]: it["spec"]["queue"]
+                for it in stage.objects(PODGROUPS, "owned")
+            }
+            == wanted
+        ),
+        "there is one PodGroup for each last owner",
+    )
+
+
+def _owned_by(owner: Obj | None, *, is_controller: bool = False) -> Obj:
+    """Return metadata with an owner: one that is no controller is ignored by all controllers."""
+    if owner is None:
+        return {}
+    named = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": is_controller}
+    meta = owner["metadata"]
+    return {"ownerReferences": [{**named, "name": meta["name"], "uid": meta["uid"]}]}
+
+
+async def _owned_pod(stage: CheckContext, name: str, owner: Obj | None) -> Obj:
+    pod = bare_pod(stage.namespace_of("owned"), name, "default-queue", 0)
+    pod["metadata"] = {**pod["metadata"], "labels": {}, **_owned_by(owner)}
+    pod["spec"]["containers"][0].pop("resources")
+    made: Obj = await stage.cluster.api.create(pod)
+    return made
 
 
 async def _shown(stage: CheckContext) -> None:

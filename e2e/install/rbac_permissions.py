@@ -32,6 +32,11 @@ class RbacPermission(NamedTuple):
         return f"{self.role}: {self.verb} {self.resource}{group}{which}{where}"
 
 
+# The first is no path: the API server asks for it where an allocation changes. The second
+# is not served by this chain.
+NEVER_ASKED: Final = ("resourceclaims/binding", "devicetaintrules")
+
+
 def permissions_of(objects: Iterable[Obj]) -> list[RbacPermission]:
     """Return every right that the roles among some objects give to our processes."""
     objects = list(objects)

@@ -29,6 +29,7 @@ from e2e.fixtures.processes import (
 )
 from e2e.install.feature_checks import SHARED_NODE
 from e2e.install.rbac_permissions import RbacPermission, permissions_of, without
+from trainer_kai.api.names import KUBEFLOW, LEADER_WORKER_SET, RAY
 
 _ROLES: Final = Resource(CLUSTER_ROLES.group, "v1", "roles", "Role")
 _PROCESSES: Final = (WEBHOOK, PODGROUPER, SCHEDULER)
@@ -65,6 +66,8 @@ _IN_A_POD: Final = {
     "TRAINER_KAI_RESERVATION_PODS_IMAGE": "",
 }
 _UNKNOWN_SCHEDULER: Final = "duplicate scheduler check not permitted"
+# The chain has no kinds of these groups, so no request uses the rights on them.
+_NOT_SERVED: Final = frozenset({KUBEFLOW, LEADER_WORKER_SET, RAY})
 
 
 class ServiceAccounts:
@@ -168,7 +171,8 @@ async def run_with_service_accounts(name: str, folder: Path) -> AsyncIterator[Se
             for part in _PROCESSES
         }
         await stack.enter_async_context(running_gpu_agents(cluster, folder))
-        service_accounts = ServiceAccounts(cluster, processes, permissions_of(objects))
+        rights = [it for it in permissions_of(objects) if it.group not in _NOT_SERVED]
+        service_accounts = ServiceAccounts(cluster, processes, rights)
         await service_accounts.record_rules()
         yield service_accounts
 

@@ -254,7 +254,7 @@ async def test_no_expression_is_in_doubt(policy_users: PolicyUsers) -> None:
         for obj in await build(MANIFESTS / "overlays" / "local")
         if obj["kind"] == RULES.kind
     ]
-    assert len(policies) == 16
+    assert len(policies) == 17
     for name in policies:
         async with patience(30):
             while True:

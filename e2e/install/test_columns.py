@@ -29,12 +29,15 @@ async def test_a_group_shows_its_stage_and_why_it_waits(
 
     heading, row = await _table(installed_cluster, "podgroups.scheduling.run.ai", "-n", namespace)
 
-    assert heading == ["NAME", "QUEUE", "STAGE", "MEMBERS", "REASON", "AGE"]
-    assert row[:-1] == [
+    of_group = ["NAME", "WORKLOAD", "QUEUE", "STAGE", "MEMBERS"]
+    assert heading == [*of_group, "STATE", "REASON", "SINCE", "AGE"]
+    assert row[:7] == [
         "job",
+        "",
         "team-a",
         "2/2 node after dataset-initializer Complete",
         "3 node + 1 launcher later",
+        "Unschedulable",
         "NoCapacity",
     ]
 

@@ -81,7 +81,7 @@ async def test_each_component_goes_with_an_overlay(overlay: str, tmp_path: Path)
     opted_in = built[names.index("opt-in")]
     selecting = [it["namespaceSelector"] for it in webhooks(opted_in) if "namespaceSelector" in it]
     wanted = {"key": INJECT, "operator": "In", "values": ["enabled"]}
-    assert [it["matchExpressions"][1] for it in selecting] == [wanted] * 7
+    assert [it["matchExpressions"][1] for it in selecting] == [wanted] * 9
 
 
 async def test_beside_kai_its_objects_are_left_alone() -> None:
@@ -106,10 +106,11 @@ async def test_beside_kai_its_objects_are_left_alone() -> None:
     }
     assert not [key for key in beside if SCHEDULER in key]
     hooks = webhooks(await build(MANIFESTS / "overlays" / "external-kai"))
-    assert len(hooks) == 8
+    assert len(hooks) == 10
     never = [{"name": "never", "expression": "false"}]
     assert [it["name"] for it in hooks if it.get("matchConditions") == never] == [
-        "gpu-share.trainer-kai.dev"
+        "gpu-share.trainer-kai.dev",
+        "job-gang.trainer-kai.dev",
     ]
 
 
@@ -131,12 +132,14 @@ async def test_on_one_machine_the_webhook_is_called_by_address() -> None:
             if key[0] in IN_THE_CLUSTER and key[1] != RESERVATION_APP
         }
     )
-    assert [list(config) for config in urls] == [["url"]] * 8
+    assert [list(config) for config in urls] == [["url"]] * 10
     assert moved == [
         {"url": "https://127.0.0.1:1/mutate/jobset"},
         {"url": "https://127.0.0.1:1/mutate/jobset"},
         {"url": "https://127.0.0.1:1/mutate/pod"},
         {"url": "https://127.0.0.1:1/mutate/gpu-share"},
+        {"url": "https://127.0.0.1:1/mutate/job"},
+        {"url": "https://127.0.0.1:1/mutate/job"},
         {"url": "https://127.0.0.1:1/validate/trainjob"},
         {"url": "https://127.0.0.1:1/validate/trainjob"},
         {"url": "https://127.0.0.1:1/validate/queue"},
@@ -155,7 +158,7 @@ async def test_a_namespace_opts_out_or_in(overlay: str, wanted: Obj) -> None:
     """By default all namespaces but two reach us, with the overlay only those that ask for it."""
     found = webhooks(await build(MANIFESTS / "overlays" / overlay))
 
-    assert len(found) == 8
+    assert len(found) == 10
     for webhook in found:
         if webhook["name"] == "queue.trainer-kai.dev":  # queues are in no namespace
             assert "namespaceSelector" not in webhook

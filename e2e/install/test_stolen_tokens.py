@@ -10,10 +10,13 @@ import pytest_asyncio
 from e2e.cluster.api import Api, ApiError, retry_while_stale
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.resources import (
+    JOBS,
+    JOBSETS,
     MUTATING_WEBHOOKS,
     NODES,
     PODS,
     PVCS,
+    RESOURCE_CLAIMS,
     SERVICE_ACCOUNTS,
     TRAINJOBS,
     VALIDATING_WEBHOOKS,
@@ -27,6 +30,7 @@ from e2e.fixtures.processes import NAMESPACE, PODGROUPER, SCHEDULER, WEBHOOK
 from e2e.install.service_accounts import ServiceAccounts
 from tests.support.case import Case, ids
 from trainer_kai.api.names import (
+    CLAIM_FINALIZER,
     EVICTED_BY,
     POD_GROUP,
     QUEUE,
@@ -47,6 +51,7 @@ _OWNER: Final = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}
 _ALONE: Final = (
     f"may change only metadata.annotations[{POD_GROUP}] and metadata.labels[{SUBGROUP}] of a pod"
 )
+_FINALIZER_ALONE: Final = "may change only metadata.finalizers of a ResourceClaim"
 _BUNDLE_ALONE: Final = "may change only webhooks[*].clientConfig.caBundle"
 
 # what the podgrouper's account merges into a pod -> the field that the refusal names
@@ -72,6 +77,20 @@ OF_TRAINJOBS: Final[list[Case[Obj, str]]] = [
     Case("a label", {"metadata": {"labels": {QUEUE: "other"}}}, "metadata"),
     Case("an annotation", {"metadata": {"annotations": {"a": "b"}}}, "metadata.annotations"),
 ]
+_JOBS_OF_USERS: Final = (JOBS, JOBSETS)
+_JOB_SPEC: Final = {
+    "suspend": True,
+    "template": {
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}
+    },
+}
+# what it merges into a Job or a JobSet -> the same
+OF_JOBS: Final[list[Case[Obj, str]]] = [
+    Case("an eviction", _OF_EVICTIONS, ""),
+    Case("its deadline", {"spec": {"ttlSecondsAfterFinished": 1}}, "spec"),
+    Case("its finalizers", {"metadata": {"finalizers": ["a.b/c"]}}, "metadata"),
+    Case("an annotation", {"metadata": {"annotations": {"a": "b"}}}, "metadata.annotations"),
+]
 _NODE_ALONE: Final = f"may change only metadata.annotations[{SELECTED_NODE}] of a volume claim"
 # what it merges into a volume claim -> the same
 OF_CLAIMS: Final[list[Case[Obj, str]]] = [
@@ -82,6 +101,14 @@ OF_CLAIMS: Final[list[Case[Obj, str]]] = [
 
 _CALLED: Final = "/webhooks/0/clientConfig"
 # what the webhook's account changes in a configuration -> the beginning of the refusal
+# what the scheduler's account merges into a ResourceClaim -> the field that the refusal names
+OF_RESOURCE_CLAIMS: Final[list[Case[Obj, str]]] = [
+    Case("the finalizer", {"metadata": {"finalizers": [CLAIM_FINALIZER]}}, ""),
+    Case("another one", {"metadata": {"finalizers": ["a.b/c"]}}, "metadata.finalizers"),
+    Case("a label", {"metadata": {"labels": {QUEUE: "rich"}}}, "metadata"),
+    Case("an annotation", {"metadata": {"annotations": {"a": "b"}}}, "metadata"),
+    Case("its owner", {"metadata": {"ownerReferences": [_OWNER]}}, "metadata"),
+]
 OF_WEBHOOKS: Final[list[Case[Obj, str]]] = [
     Case("the bundle", {"op": "add", "path": f"{_CALLED}/caBundle", "value": "LQ=="}, ""),
     Case(
@@ -158,6 +185,20 @@ async def scheduler(service_accounts: ServiceAccounts, podgrouper: Api) -> Async
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     }
     await api.create(claim)
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    devices = {
+        "apiVersion": RESOURCE_CLAIMS.api_version,
+        "kind": RESOURCE_CLAIMS.kind,
+        "metadata": {"namespace": _NAMESPACE, "name": "devices"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    await api.create(devices)
+    for kind in _JOBS_OF_USERS:
+        replicated = {"name": "n", "template": {"spec": _JOB_SPEC}}
+        spec = _JOB_SPEC if kind is JOBS else {"suspend": True, "replicatedJobs": [replicated]}
+        metadata = {"namespace": _NAMESPACE, "name": "of-user"}
+        made = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+        await api.create({**made, "spec": spec})
     token = await api.service_account_token(NAMESPACE, SCHEDULER.account)
     async with service_accounts.cluster.connect(token=token) as connection:
         yield connection
@@ -169,12 +210,30 @@ async def test_the_scheduler_suspends_trainjobs(case: Case[Obj, str], scheduler:
     await _check_patch(scheduler, TRAINJOBS.path(_NAMESPACE, "own"), case, _EVICTED_ALONE)
 
 
+@pytest.mark.parametrize("kind", _JOBS_OF_USERS, ids=str)
+@pytest.mark.parametrize("case", OF_JOBS, ids=ids)
+async def test_the_scheduler_suspends_jobs_and_jobsets(
+    case: Case[Obj, str], kind: Resource, scheduler: Api
+) -> None:
+    """With a stolen token no Job runs longer or shorter, or another image."""
+    await _check_patch(scheduler, kind.path(_NAMESPACE, "of-user"), case, _EVICTED_ALONE)
+
+
 @pytest.mark.parametrize("case", OF_CLAIMS, ids=ids)
 async def test_the_scheduler_selects_the_node_of_a_claim(
     case: Case[Obj, str], scheduler: Api
 ) -> None:
     """With a stolen token no claim gets another volume."""
     await _check_patch(scheduler, PVCS.path(_NAMESPACE, "data"), case, _NODE_ALONE)
+
+
+@pytest.mark.parametrize("case", OF_RESOURCE_CLAIMS, ids=ids)
+async def test_the_scheduler_protects_a_resource_claim(
+    case: Case[Obj, str], scheduler: Api
+) -> None:
+    """With a stolen token no claim is another pod's, or in another queue."""
+    path = RESOURCE_CLAIMS.path(_NAMESPACE, "devices")
+    await _check_patch(scheduler, path, case, _FINALIZER_ALONE)
 
 
 async def _check_patch(scheduler: Api, path: str, case: Case[Obj, str], alone: str) -> None:

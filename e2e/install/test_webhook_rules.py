@@ -13,6 +13,7 @@ from e2e.cluster.bringup import Options, running_cluster
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.patience import patience
 from e2e.cluster.resources import (
+    JOBS,
     JOBSETS,
     MUTATING_WEBHOOKS,
     PODS,
@@ -30,6 +31,7 @@ from e2e.install.recording_webhook import ReceivedReview, recording_webhook, tru
 from trainer_kai.api.names import (
     ADMITTED,
     ADMITTED_MARK,
+    BATCH_MIN_MEMBER,
     GANG,
     GPU_FRACTION,
     GPU_MEMORY,
@@ -90,6 +92,28 @@ LEFT: Final[dict[str, tuple[list[Any], Obj, bool]]] = {
     "it-says-that-we-saw-it": ([_to(OTHERS)], MARK, True),
     "the-jobset-names-a-queue": ([_to(OTHERS)], {QUEUE: "team-a"}, True),
     "no-pods-at-all": ([], {}, True),
+}
+CRON_JOB: Final = {"apiVersion": "batch/v1", "kind": "CronJob", "controller": True}
+OURS: Final = _to("kai-scheduler")
+GANG_OF: Final = {BATCH_MIN_MEMBER: "2"}
+AGAIN: Final = _to("kai-scheduler", metadata={"labels": {GANG: "Main"}})
+# The owner, annotations and pod template of a Job -> how often we are asked, whether it needs us.
+JOBS_OF: Final[dict[str, tuple[Obj | None, Obj, Obj, int, bool]]] = {
+    "ours": (None, {}, OURS, 1, False),
+    "of-another": (None, GANG_OF, _to(), 0, False),
+    "a-gang": (None, GANG_OF, OURS, 1, True),
+    "made-again": (None, {}, AGAIN, 1, True),
+    "a-run": (CRON_JOB, GANG_OF, OURS, 1, True),
+    "a-single-run": (CRON_JOB, {}, OURS, 1, False),
+    "of-a-jobset": (
+        {**CRON_JOB, "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"},
+        GANG_OF,
+        AGAIN,
+        0,
+        False,
+    ),
+    "of-another-cronjob": ({**CRON_JOB, "apiVersion": "a.io/v1"}, GANG_OF, OURS, 0, False),
+    "marked": (None, MARK, _to(), 1, False),
 }
 # What no JobSet can be like: a rule that fails refuses it. Where nobody can tell it reaches us.
 BROKEN: Final[dict[str, Any]] = {
@@ -359,6 +383,42 @@ async def test_of_deployments_only_what_uses_us_reaches_us(
     assert _new(asked, "/validate/workload") == set()
 
 
+async def test_of_jobs_only_what_is_ours_reaches_us(recorded_reviews: RecordedReviews) -> None:
+    """Once, also if it has to start as a whole; and later only another queue or pod template."""
+    cluster, _, asked = recorded_reviews
+    for name, (owner, annotations, template, times, _) in JOBS_OF.items():
+        _new(asked)
+        await cluster.api.create(_job(name, owner, annotations, template), dryRun="All")
+        assert [it.path for it in asked if it.name == name].count("/mutate/job") == times, name
+
+    created = _job("kept", None, {}, _to("kai-scheduler"))
+    created["metadata"]["annotations"] = MARK
+    created["spec"]["suspend"] = True
+    await cluster.api.create(created)
+    _new(asked)
+    for change, reaches in (
+        ({"metadata": {"labels": {"a": "b"}}}, False),
+        ({"spec": {"suspend": False}}, False),
+        ({"spec": {"suspend": True}, "metadata": {"labels": {QUEUE: "a"}}}, True),
+    ):
+        await cluster.api.merge(JOBS, "plain", "kept", change)
+        wanted = {ReceivedReview("/mutate/job", "UPDATE", "kept")} if reaches else set()
+        assert _new(asked, "/mutate/job") == wanted, change
+    await cluster.api.delete(JOBS, "plain", "kept")
+
+
+def _job(name: str, owner: Obj | None, annotations: Obj, template: Obj) -> Obj:
+    owners = [{**owner, "name": "o", "uid": "u"}] if owner is not None else []
+    metadata: Obj = {"namespace": "plain", "name": name, "ownerReferences": owners}
+    metadata["annotations"] = annotations
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"template": template},
+    }
+
+
 async def test_opting_in(recorded_reviews: RecordedReviews) -> None:
     """With the overlay only a namespace that asks for us reaches us."""
     cluster, port, asked = recorded_reviews
@@ -420,6 +480,13 @@ async def test_nobody_waits_for_us_but_new_trainjobs(unreachable_webhook: Cluste
         tried = cluster.api.create(_sharing(name, scheduler, annotations, where), dryRun="All")
         if reaches:
             with pytest.raises(ApiError, match=r'webhook "gpu-share.trainer-kai.dev"'):
+                await tried
+        else:
+            await tried
+    for name, (owner, annotations, template, _, needs_us) in JOBS_OF.items():
+        tried = cluster.api.create(_job(name, owner, annotations, template), dryRun="All")
+        if needs_us:
+            with pytest.raises(ApiError, match=r'webhook "job-gang.trainer-kai.dev"'):
                 await tried
         else:
             await tried

@@ -65,7 +65,8 @@ async def test_nodes_go_from_under_gangs(own_installation: Installation, tmp_pat
 
 
 def _sharing() -> Obj:
-    labels, annotations = {QUEUE: "default-queue"}, {"gpu-fraction": "0.5"}
+    labels = {QUEUE: "default-queue", "kai.scheduler/preemptibility": "preemptible"}
+    annotations = {"gpu-fraction": "0.5"}
     return deployment("shares", "room", 0, 2, labels=labels, annotations=annotations)
 
 

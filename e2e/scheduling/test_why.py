@@ -214,7 +214,7 @@ def _both(one: Any, other: Any) -> Any:
 
 
 def _plain_job(namespace: str, pods: int, gpus: int) -> Obj:
-    """Return a batch Job that no TrainJob owns; each of its pods is scheduled alone."""
+    """Return a batch Job that no TrainJob owns: a PodGroup whose minimum is one pod."""
     resources = {"limits": {"nvidia.com/gpu": str(gpus)}}
     spec = {
         "schedulerName": "kai-scheduler",
@@ -232,7 +232,7 @@ def _plain_job(namespace: str, pods: int, gpus: int) -> Obj:
     )
 
 
-async def test_a_pod_without_a_podgroup_has_a_reason_of_its_own(
+async def test_a_pod_beyond_the_minimum_has_a_reason_of_its_own(
     installation: Installation, own_namespace: str, user: User
 ) -> None:
     """Eight pods of a Job run; the ninth waits, and its condition says why."""
@@ -247,12 +247,12 @@ async def test_a_pod_without_a_podgroup_has_a_reason_of_its_own(
 
     (podgroup,) = of_pod.answer["podGroups"]
     assert (of_pod.code, of_pod.answer["queue"]) == (1, "default-queue")
-    assert of_pod.answer["queueSource"] == "label"
-    assert (podgroup["reason"]["title"], podgroup["podGroup"]) == ("NoCapacity", None)
+    assert of_pod.answer["queueSource"] == "podGroup"
+    assert podgroup["reason"]["title"] == "NoCapacity"
     assert (of_other.code, of_other.answer["node"]) == (0, runs["spec"]["nodeName"])
-    assert of_job.code == 1
-    assert "Job → 9 pods: 8 running, 1 waiting" in of_job.out
-    assert "NoCapacity (for" in of_job.out
+    assert of_job.code == 0  # its minimum of one runs
+    assert "Job → 1 PodGroup → 9 pods: 8 running, 1 waiting" in of_job.out
+    assert "too little free" in of_job.out
 
 
 def _is_marked(state: State) -> bool:
@@ -268,4 +268,4 @@ async def test_an_object_that_does_not_exist(user: User) -> None:
     output = await user.why("missing")
 
     assert (output.code, output.out) == (2, "")
-    assert re.fullmatch(r"trainer-kai: trainjob/missing: not found in namespace .+\n", output.err)
+    assert re.fullmatch(r"trainer-kai: missing: namespace .+ has no TrainJob, .+\n", output.err)

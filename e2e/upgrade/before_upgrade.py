@@ -48,7 +48,7 @@ async def furnish(cluster: Cluster) -> None:
 async def play(cluster: Cluster, scheduler: AsyncExitStack) -> None:
     """Bring the scene about; the scheduler is ended as soon as it has suspended a TrainJob."""
     for name, gpus in QUEUES_GPUS.items():
-        await make_queue(cluster, name, gpus)
+        await make_queue(cluster, name, gpus, TRAINJOB_NAMESPACE)
     async with cluster.timeline(*WATCHED, PODGROUPS, namespace=TRAINJOB_NAMESPACE) as seen:
         await submit(cluster, TRAINJOB_NAMESPACE, Job("plain", "owner", 2, gpus=2))
         await seen.until(on_nodes("plain", 2), "the plain one runs")

@@ -1,5 +1,7 @@
 """Record what 515b908 leaves behind, and upgrade it: `python -m e2e.upgrade.record`.
 
+`python -m e2e.upgrade.record COMMIT` upgrades from any commit, and writes nothing.
+
 The tree of that commit comes out of the history, and its processes run on a chain until the scene
 is there. What they leave is written beside this file. Then the same chain is upgraded as in the
 test, but from processes that ran until then.
@@ -27,9 +29,9 @@ from tests.support.repository import ROOT
 _QUIET_S: Final = 5.0  # in which controllers do what is left to do
 
 
-async def record(folder: Path) -> None:
+async def record(folder: Path, commit: str | None) -> None:
     """Play the scene with the older version in a *folder*, write it down, and upgrade."""
-    tree = _unpacked(folder / "tree")
+    tree = _unpacked(folder / "tree", commit or FOLDER.name)
     async with (
         running_cluster(Options(name="record-upgrade", say=_say)) as cluster,
         AsyncExitStack() as old,
@@ -37,9 +39,10 @@ async def record(folder: Path) -> None:
         await _play(cluster, tree, folder, old)
         _say("the scene is there")
         await asyncio.sleep(_QUIET_S)
-        manifests = await build(_overlay(tree))
-        write(Leftovers(manifests, await collected(cluster)))
-        _say(f"written to {FOLDER}")
+        if commit is None:
+            manifests = await build(_overlay(tree))
+            write(Leftovers(manifests, await collected(cluster)))
+            _say(f"written to {FOLDER}")
         new = folder / "new"
         new.mkdir()
         await upgrade(cluster, new, old)
@@ -62,9 +65,9 @@ def _overlay(tree: Path) -> Path:
     return tree / "manifests" / "overlays" / "local"
 
 
-def _unpacked(folder: Path) -> Path:
+def _unpacked(folder: Path, commit: str) -> Path:
     """Return the tree of the older version, out of the history."""
-    command = ("git", "-c", f"safe.directory={ROOT}", "archive", FOLDER.name)
+    command = ("git", "-c", f"safe.directory={ROOT}", "archive", commit)
     packed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     if packed.returncode:
         message = f"{' '.join(command)}: {packed.stderr.decode().strip()}; fetch the whole history"
@@ -80,4 +83,4 @@ def _say(line: str) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        asyncio.run(record(Path(name)))
+        asyncio.run(record(Path(name), next(iter(sys.argv[1:]), None)))

@@ -40,6 +40,7 @@ _PODS: Final = {"plain": 2, "staged": 2, "lent": 2, "waits": 1, "claim": 2, "fre
 async def upgrade(cluster: Cluster, folder: Path, old: AsyncExitStack) -> None:
     """Apply the manifests over the older ones, end the *old* processes, and run all TrainJobs."""
     before, _ = await cluster.api.list(PODGROUPS, TRAINJOB_NAMESPACE)
+    access = await _access(cluster)
     async with cluster.timeline(*WATCHED, namespace=TRAINJOB_NAMESPACE) as seen:
         await install(cluster, port=webhook_port(cluster))
         await old.aclose()
@@ -54,7 +55,8 @@ async def upgrade(cluster: Cluster, folder: Path, old: AsyncExitStack) -> None:
             assert {
                 it: annotations for it, annotations in wrong.items() if annotations[0] == "fault"
             } == {}
-            await _check_objects(cluster, before)
+            await _check_podgroups(cluster, before)
+            assert await _access(cluster) == access, "an upgrade closes no queue"
         _check_history(seen)
 
 
@@ -98,13 +100,18 @@ def _is_launcher(pod: Obj) -> bool:
     return bool(pod["metadata"]["labels"][_SUBGROUP] == "launcher")
 
 
-async def _check_objects(cluster: Cluster, before: list[Obj]) -> None:
-    """No PodGroup was made anew, and no queue is closed by an upgrade: none says who may use it."""
+async def _check_podgroups(cluster: Cluster, before: list[Obj]) -> None:
+    """No PodGroup was made anew."""
     after, _ = await cluster.api.list(PODGROUPS, TRAINJOB_NAMESPACE)
     assert _uids(before) - _uids(after) == set()
+
+
+async def _access(cluster: Cluster) -> dict[str, str | None]:
     queues, _ = await cluster.api.list(QUEUES)
-    annotations = {it["metadata"]["name"]: it["metadata"].get("annotations", {}) for it in queues}
-    assert [name for name in QUEUES_GPUS if _ACCESS in annotations[name]] == []
+    access = {
+        it["metadata"]["name"]: it["metadata"].get("annotations", {}).get(_ACCESS) for it in queues
+    }
+    return {name: access[name] for name in QUEUES_GPUS}
 
 
 def _uids(objects: list[Obj]) -> set[str]:

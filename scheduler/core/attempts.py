@@ -125,7 +125,7 @@ class Attempts(dict[int, PlacementAttempt]):
         least = amounts
         if self._charges.depend_on_nodes:
             least = self._charges.least(amounts, signatures)
-        strategy = self._strategy_of(row, signatures)
+        strategy = self._strategy_of(row, tasks, signatures)
         key = podgroup_key(self._snapshot, self._policies, row, available_state)
         if self._nominated:  # before others, but not before a larger priority
             first = min(1, len(key) - 1)

@@ -1,16 +1,19 @@
 """The entry of the core: runs the actions on a snapshot, and returns the plan."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from scheduler.core.actions.allocate import allocate
 from scheduler.core.actions.consolidate import consolidate
+from scheduler.core.actions.drain import drain_queues
 from scheduler.core.actions.reclaim_preempt import preempt, reclaim
 from scheduler.core.actions.stale_gang import evict_stale_gangs
 from scheduler.core.eviction.failures import explained
+from scheduler.core.model.rejections import CheckedRemedy
 from scheduler.core.model.result import Plan, PlanStats, Policies
 from scheduler.core.model.snapshot import Snapshot
+from scheduler.core.remedies import checked_remedies
 from scheduler.core.session import Session
 from trainer_kai.api.scheduler_names import Action
 
@@ -20,6 +23,9 @@ class PlanLimits:
     """How much one plan may do: counts, never seconds, so that slow machines decide the same."""
 
     evictable_gpus: int | None = None  # thousandths; the last eviction may go beyond it
+    # Remedies that are checked by an attempt; what earlier plans found, the longest known first.
+    remedy_checks: int = 32
+    remedies: Mapping[int, CheckedRemedy] = field(default_factory=dict)
 
 
 _ACTIONS: Final[Mapping[Action, Callable[[Session], None]]] = {
@@ -51,15 +57,23 @@ def plan(
         if session.rejections or action in _ALWAYS:
             _ACTIONS[action](session)
         passed(action)
-    return _result(session, unbound_count)
+    drain_queues(session)
+    return _result(session, unbound_count, limits)
 
 
-def _result(session: Session, unbound_count: int) -> Plan:
+def _result(session: Session, unbound_count: int, limits: PlanLimits) -> Plan:
     allocations = tuple(session.allocations[unbound_count:])
     rejections = tuple(
         explained(
             session.rejections, session.failures, session.snapshot.podgroups, session.policies
         )
+    )
+    remedies = checked_remedies(session, limits.remedies, limits.remedy_checks)
+    rejections = tuple(
+        replace(it, also_needed=remedies[it.podgroup].also_needed)
+        if it.podgroup in remedies
+        else it
+        for it in rejections
     )
     withheld = sum(it.eviction_failure.is_rate_limited for it in rejections)
     return Plan(
@@ -69,4 +83,5 @@ def _result(session: Session, unbound_count: int) -> Plan:
         stats=PlanStats(len(allocations), len(rejections), withheld=withheld, **session.stats),
         evictions=tuple(session.evictions),
         relocations=tuple(session.relocations),
+        remedies=remedies,
     )

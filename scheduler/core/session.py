@@ -41,7 +41,7 @@ from scheduler.core.model.result import (
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage
 from scheduler.core.nodes.capacity import PodCapacities
-from scheduler.core.nodes.fit_errors import collect_fit_errors
+from scheduler.core.nodes.fit_errors import collect_fit_errors, domain_errors
 from scheduler.core.nodes.nominated import NominatedCapacity, NominatedPodGroups, NominationAccess
 from scheduler.core.nodes.placement import (
     MUST_WAIT,
@@ -56,6 +56,7 @@ from scheduler.core.queues.fair_share import fair_share
 from scheduler.core.queues.order import JobsOrderByQueues, QueueOrder, keys_by_queue
 from scheduler.core.queues.reclaimable import unevictable_usage
 from scheduler.core.queues.releasing import ReleasingPods
+from trainer_kai.api.reasons import UnschedulableReason
 
 _ON_FREE_RESOURCES: Final = ClusterEvent.RESOURCES_FREED | ClusterEvent.FOREIGN_POD_ASSIGNED
 
@@ -215,6 +216,29 @@ class Session:
                 return refusal
         return None
 
+    def next_refusal(self, row: int) -> QuotaRefusal | None:
+        """Return the first bound in the way of the next attempt, also by what is reserved."""
+        return (
+            self.refusal(self.usage, row)
+            or self.nominated_capacity.refusal(row, lambda: self.refusal(self.usage, row))
+            or self.releasing.refusal(row, self.attempts[row].least_amounts, self.refusal)
+        )
+
+    def failed_placement(self, row: int) -> FitErrors | None:
+        """Return why the next attempt fits on no nodes, whatever its queues allow.
+
+        Nothing is placed.
+        """
+        request, placer = self.attempts.request(row), self.placer
+        checkpoint, before = self.statement.checkpoint, placer.allocated_now.get(row)
+        placed = placer.place(request)
+        if not isinstance(placed, PlacementFailure):
+            placer.undo(row, checkpoint, before)
+            return None
+        details = self._fit_errors(placed, request, self.attempts[row].signatures)
+        self.statement.roll_back(placed.checkpoint)
+        return details
+
     def _place(
         self, row: int, request: PlacementRequest | None, *, is_final: bool
     ) -> PodGroupAllocation | Rejection | None:
@@ -240,7 +264,8 @@ class Session:
             request = self.attempts.request(row, is_pipelined=must_pipeline)
         placed = self._place_tasks(row, request)
         if isinstance(placed, PlacementFailure):
-            details = self._fit_errors(placed, attempt.signatures, is_final=is_final)
+            details = self._fit_errors(placed, request, attempt.signatures) if is_final else None
+            self.statement.roll_back(placed.checkpoint)
             if not has_reserved_places and request.pinned is None:
                 self._failed_requests[failed_key] = details
             self.nominated_capacity.restore()
@@ -258,7 +283,9 @@ class Session:
         if not is_bound or attempt.fits_empty_cluster:
             return rejection
         if attempt.request_key not in self._unplaceable:
-            self._unplaceable[attempt.request_key] = self._errors_of_empty_nodes(attempt)
+            self._unplaceable[attempt.request_key] = self._errors_of_empty_nodes(
+                rejection.podgroup, attempt
+            )
         details = self._unplaceable[attempt.request_key]
         if details is None:
             return rejection
@@ -268,13 +295,14 @@ class Session:
             queue_rejection=rejection,
         )
 
-    def _errors_of_empty_nodes(self, attempt: PlacementAttempt) -> FitErrors | None:
+    def _errors_of_empty_nodes(self, row: int, attempt: PlacementAttempt) -> FitErrors | None:
         for signature, _ in attempt.signatures:
             ranking = self.placer.ranking(signature, attempt.strategy.reach(signature))
             if not ranking.fits_empty.any():
                 failure = PlacementFailure(signature, 0, self.statement.checkpoint)
                 return collect_fit_errors(self.nodes, ranking, failure, attempt.signatures)
-        return None
+        errors = domain_errors(self.nodes, self.attempts.request(row))
+        return errors if errors is not None and not errors.is_resolvable else None
 
     def _place_tasks(
         self, row: int, request: PlacementRequest
@@ -336,14 +364,29 @@ class Session:
         return self.nodes.charges.of(attempt.amounts, attempt.tasks, placed)
 
     def _fit_errors(
-        self, failure: PlacementFailure, signatures: SignatureRuns, *, is_final: bool
-    ) -> FitErrors | None:
-        """Return the fit errors of a failure if it may be the last; roll the statement back."""
-        if is_final:
+        self, failure: PlacementFailure, request: PlacementRequest, signatures: SignatureRuns
+    ) -> FitErrors:
+        """Return the fit errors of a failure, and roll the statement back.
+
+        Where pods must be together, what would be in the way otherwise is reported first, unless no
+        domain is large enough even when empty.
+        """
+        unrestricted = request.strategy.unrestricted
+        if unrestricted is None:
             ranking = self.placer.ranking(failure.signature, failure.subset)
             return collect_fit_errors(self.nodes, ranking, failure, signatures)
         self.statement.roll_back(failure.checkpoint)
-        return None
+        errors = domain_errors(self.nodes, request)
+        found = self.placer.failure_in(request, unrestricted)
+        if errors is not None and (found is None or not errors.counts):
+            self.statement.roll_back(failure.checkpoint)
+            return errors
+        found = found or failure  # too many alternatives were left
+        ranking = self.placer.ranking(found.signature, found.subset)
+        details = collect_fit_errors(self.nodes, ranking, found, signatures)
+        if errors is None or errors.is_resolvable:
+            return details
+        return details if details.reason == UnschedulableReason.NO_NODE_MATCHES else errors
 
     def _record(self, row: int, placed: PodGroupAllocation) -> None:
         podgroup = self.snapshot.podgroups[row]

@@ -9,13 +9,14 @@ not supported yet are known by name, so that settings made for KAI are accepted.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from scheduler.core.model.podgroup import PodGroupInfo, SchedulingSignature
 from scheduler.core.model.rejections import QueueBoundExceeded
 from scheduler.core.model.resources import RESOURCE_KINDS, UNBOUND, Amounts, ResourceKind
 from scheduler.core.model.result import (
+    MOST_FRAGMENT_RANK,
     MinRuntime,
     NodeFeatures,
     PodGroupOrderPlugin,
@@ -44,6 +45,7 @@ from trainer_kai.api.scheduler_names import (
     PROPORTION,
     RESOURCE_TYPE,
     SUPPORTED_PLUGINS,
+    TOPOLOGY_PLUGIN,
     Action,
 )
 
@@ -162,6 +164,12 @@ def spread(_signature: SchedulingSignature, features: NodeFeatures) -> ScoreValu
     )
 
 
+def fragmentation(signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
+    """Prefer the least growth of what typical pods cannot use; without GPUs as `binpack`."""
+    fullness = binpack(signature, features) * (1 - 1 * features.has_gpu)
+    return 0.5 + (fullness / 2 - features.fragment_rank) / (2 * MOST_FRAGMENT_RANK + 2)
+
+
 def by_resource_type(gpu: ScorePlugin, cpu: ScorePlugin) -> ScorePlugin:
     def score(signature: SchedulingSignature, features: NodeFeatures) -> ScoreValue:
         return gpu(signature, features) if signature.has_gpu else cpu(signature, features)
@@ -224,7 +232,11 @@ _SCORES: Final[Mapping[str, tuple[float, ScorePlugin]]] = {
     NODE_AVAILABILITY: (1_000.0, availability),
     RESOURCE_TYPE: (10.0, resource_type),
 }
-_PLACEMENTS: Final[Mapping[str, ScorePlugin]] = {"binpack": binpack, "spread": spread}
+_PLACEMENTS: Final[Mapping[str, ScorePlugin]] = {
+    "binpack": binpack,
+    "spread": spread,
+    "fragmentation": fragmentation,
+}
 _PLACEMENT_WEIGHT: Final = 9.0
 _QUOTAS: Final[tuple[QuotaPlugin, ...]] = (within_limit, within_quota, may_borrow)
 _K_VALUE: Final = "kValue"
@@ -269,7 +281,8 @@ def selection_errors(selection: PolicySelection) -> Iterator[str]:
             yield f"action {name!r} is unknown; known actions: {', '.join(ACTIONS)}"
     for kind, placement in _placements(selection).items():
         if placement not in _PLACEMENTS:
-            yield f"{kind} placement {placement!r} is unknown; valid values: binpack, spread"
+            valid = ", ".join(_PLACEMENTS)
+            yield f"{kind} placement {placement!r} is unknown; valid values: {valid}"
     if selection.victim_order not in VICTIM_ORDERS:
         yield (
             f"victim order {selection.victim_order!r} is unknown; valid values: "
@@ -297,11 +310,22 @@ def _ineffective_settings(selection: PolicySelection) -> Iterator[str]:
 def build_policies(selection: PolicySelection) -> Policies:
     """Invalid values are ignored: `selection_errors` reports them."""
     placements = {kind: _PLACEMENTS.get(it, binpack) for kind, it in _placements(selection).items()}
+    policies = _policies(selection, placements)
+    if not policies.minds_fragments[True]:
+        return policies
+    of_gangs = _policies(selection, {**placements, "gpu": binpack})
+    return replace(policies, of_gangs=of_gangs)
+
+
+def _policies(selection: PolicySelection, placements: Mapping[str, ScorePlugin]) -> Policies:
     scores = [score for name, score in _SCORES.items() if _is_on(selection, name)]
     packs_shares = _packs_shares(selection)
-    if _is_on(selection, GPU_SHARING_ORDER, is_default=packs_shares):
+    # Where the fragments are smallest is not always where a GPU is shared.
+    prefers_shared = packs_shares and placements["gpu"] is not fragmentation
+    if _is_on(selection, GPU_SHARING_ORDER, is_default=prefers_shared):
         scores.append((10_000.0, shared_gpu))
-    if _is_on(selection, NODE_PLACEMENT):
+    has_placement = _is_on(selection, NODE_PLACEMENT)
+    if has_placement:
         scores.append((_PLACEMENT_WEIGHT, by_resource_type(placements["gpu"], placements["cpu"])))
     return Policies(
         scores=tuple(scores),
@@ -314,11 +338,16 @@ def build_policies(selection: PolicySelection) -> Policies:
             if _is_on(selection, MIN_RUNTIME)
             else None
         ),
-        actions=tuple(it for it in Action if selection.actions.get(it, True)),
+        actions=tuple(Action(it) for it in ACTIONS if selection.actions.get(it, True)),
         max_relocated=selection.max_relocated,
         victim_order=VICTIM_ORDERS.get(selection.victim_order),
         is_budget_strict=selection.disruption_budgets == "always",
+        minds_fragments=(
+            has_placement and placements["cpu"] is fragmentation,
+            has_placement and placements["gpu"] is fragmentation,
+        ),
         spreads_shares=not packs_shares,
+        places_by_topology=_is_on(selection, TOPOLOGY_PLUGIN),
     )
 
 

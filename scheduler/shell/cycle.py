@@ -29,12 +29,13 @@ from uuid import uuid4
 from structlog.typing import FilteringBoundLogger
 
 from scheduler.core.actions.stale_gang import next_stale_at
-from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
+from scheduler.core.model.rejections import NO_EVENT, CheckedRemedy, ClusterEvent
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.result import Plan, Policies
 from scheduler.core.plan import PlanLimits, plan
 from scheduler.shell.evict.rate_limit import EvictionRateLimiter, recorded_evictions
 from scheduler.shell.report.plan_report import PlanReport, plan_report
+from scheduler.shell.report.unusable_gpu_gauges import UnusableGpuGauges
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.creation_failures import CreationFailure
 from scheduler.state.cache.evictions import PlannedEvictions
@@ -104,6 +105,7 @@ class Cycle:
         self._policies = policies
         self._clock = clock
         self._metrics = metrics
+        self._unusable_gpus = UnusableGpuGauges(metrics)
         self._log = log
         self._due = asyncio.Event()
         self._last_event_s = 0.0  # when the last event arrived
@@ -111,6 +113,7 @@ class Cycle:
         self._rest_until_s = 0.0  # until when the rest after the last cycle lasts
         self._retry_on = ClusterEvent.ANY
         self._logged_warnings: set[tuple[bool, str]] = set()
+        self._remedies: dict[Key, CheckedRemedy] = {}  # by PodGroup, the longest known first
         self._are_evictions_withheld = False  # preemptors wait for the rate limit
         self._has_stale_numbers = False  # reported numbers are old; no pod waits for them
         self._next_stale_at: int | None = None  # when the grace of a stale gang ends: epoch seconds
@@ -196,8 +199,11 @@ class Cycle:
             self._limits(encoded),
         )
         result, commands, report = await self._offload(self._decide, plan_input)
+        self._unusable_gpus.planned(encoded.snapshot, result)
         ended_s = self._clock.monotonic_s()
         self._retry_on = _events_to_retry_on(result)
+        keys = encoded.podgroup_keys
+        self._remedies = {keys[row]: it for row, it in result.remedies.items()}
         for (event, namespace), arrived_s in self._events_while_planning.items():
             if event & self._retry_on:
                 self._start(namespace, arrived_s)
@@ -219,7 +225,13 @@ class Cycle:
             self._has_restored_evictions = True
             groups = self._cache.cluster.pod_groups.values()
             self._rate_limiter.restore(recorded_evictions(groups), gpus)
-        return PlanLimits(evictable_gpus=self._rate_limiter.available(gpus))
+        rows = {}
+        if self._remedies:
+            rows = {key: row for row, key in enumerate(encoded.podgroup_keys)}
+        return PlanLimits(
+            evictable_gpus=self._rate_limiter.available(gpus),
+            remedies={rows[key]: it for key, it in self._remedies.items() if key in rows},
+        )
 
     def _decide(self, plan_input: _PlanInput) -> tuple[Plan, Commands, PlanReport]:
         encoded, in_flight_evictions, creation_failures, limits = plan_input

@@ -16,6 +16,9 @@ from typing import Any, Final, NamedTuple
 from scheduler.core.model.rejections import ClusterEvent
 from scheduler.policies.registry import PluginSelection, PolicySelection, build_policies
 from scheduler.shell.bind.binder import Binder, BinderParts
+from scheduler.shell.bind.claims.claim_releaser import ClaimReleaser
+from scheduler.shell.bind.claims.claim_step import ClaimStep
+from scheduler.shell.bind.claims.claim_writes import ClaimWrites
 from scheduler.shell.bind.gpu.reservation_controller import ReservationController
 from scheduler.shell.bind.gpu.reservation_manifest import ReservationPodOptions
 from scheduler.shell.bind.gpu.reserve_device import (
@@ -39,7 +42,7 @@ from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.queues.access import access_review
 from trainer_kai.api.decode import encode
 from trainer_kai.api.meta import Key
-from trainer_kai.api.resources import ACCESS_REVIEWS, EVENTS, Resource
+from trainer_kai.api.resources import ACCESS_REVIEWS, DEVICE_KINDS, EVENTS, Resource
 from trainer_kai.api.scheduler_names import ACTIONS
 from trainer_kai.kube.client import Client, RetryPolicy
 from trainer_kai.kube.events import EventRecorder
@@ -55,6 +58,7 @@ from trainer_kai.kube.rest.request import ListTarget, Selection
 from trainer_kai.kube.watch import NO_BOOKMARKS, Delta, DeltaType, Watch
 from trainer_kai.policy.duplicate_scheduler import duplicate_scheduler_objects
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
+from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, watch_name
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.garbage_collection import freeze_known_objects
 from trainer_kai.service.health import Health
@@ -141,22 +145,26 @@ class _Leadership(NamedTuple):
         evictor = Evictor(fenced, cache, suspender, events, metrics, log)
         writes = LimitedWrites(fenced.clock)
         shares = _gpu_shares(fenced, cache, self.settings, writes, self.context)
+        unlimited = fenced.with_retry_policy(RetryPolicy(waits_when_throttled=False))
+        claim_writes = ClaimWrites(unlimited, cache.cluster.device_classes, writes)
         bind_steps: list[BindStep] = [  # in the order in which a pod is prepared
             VolumeStep(fenced, cache),
             shares,
+            ClaimStep(cache, claim_writes),
         ]
         parts = BinderParts(evictor.evict_all, BindSteps(bind_steps, log), writes, events)
         binder = Binder(fenced, cache, parts, self.cycle, metrics, log)
         reservations = ReservationController(fenced, cache, shares, binder.execute, events, log)
         stale_gangs = StaleGangController(fenced, cache, self.cycle.wake, events, log)
+        claims = ClaimReleaser(fenced, cache, claim_writes, log)
         grace_limiter = TerminationGraceLimiter(
             fenced, cache, self.settings.max_termination_grace_s, log
         )
         cache.on_podgroup_change = reporter.podgroup_changed
-        cache.suspended_trainjobs.on_record_change = suspender.record_changed
+        cache.suspended_workloads.on_record_change = suspender.record_changed
         cache.start_leading()
         async with asyncio.TaskGroup() as group:
-            for service in (reporter, suspender, stale_gangs, grace_limiter, reservations):
+            for service in (reporter, suspender, stale_gangs, grace_limiter, reservations, claims):
                 group.create_task(service.run())
             group.create_task(self.cycle.run(self._with_queue_access(group, binder), reporter))
 
@@ -219,10 +227,16 @@ class ClusterInformers:
             _WatchedKind(resource, partial(self._cache.update, resource))
             for resource in self._cache.cluster.by_resource()
         ]
-        self._unsynced = {kind.resource.plural for kind in kinds}
+        self._unsynced = {watch_name(kind.resource) for kind in kinds}
+        optional_kinds = {*self._cache.cluster.workload_objects, *DEVICE_KINDS}
         for kind in kinds:
-            name = kind.resource.plural
-            watch: Watch[Any] = Watch(client, ListTarget(kind.resource), seen)
+            name = watch_name(kind.resource)
+            workload_kind = KIND_OF_RESOURCE.get(kind.resource)
+            labels = workload_kind.selection if workload_kind is not None else ""
+            target = ListTarget(kind.resource, selection=Selection(labels=labels))
+            # A cluster need not serve each kind of workload, nor of devices.
+            is_optional = kind.resource in optional_kinds
+            watch: Watch[Any] = Watch(client, target, seen, optional=is_optional)
             health.add_condition(f"{name} followed", watch.not_synced_reason)
             run.start(f"watch {name}", self._watch_service(watch, kind))
         # These Events only explain why pods are missing, so no sync waits for them.
@@ -243,12 +257,12 @@ class ClusterInformers:
             seen = None if is_deleted else it.object
             self._cycle.wake(kind.notify(it.key, seen), it.key.namespace)
 
-        def synced() -> None:
-            self._unsynced.discard(kind.resource.plural)
-            if not self._unsynced:
-                self._synced.set()
+        return lambda: watch.run(change, partial(self._note_synced, watch_name(kind.resource)))
 
-        return lambda: watch.run(change, synced)
+    def _note_synced(self, name: str) -> None:
+        self._unsynced.discard(name)
+        if not self._unsynced:
+            self._synced.set()
 
 
 async def _keep_warm(cache: ClusterCache, clock: Clock) -> None:
@@ -279,6 +293,7 @@ async def _run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, N
 def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], StateOptions]:
     gpus = gpu_resources(settings.policies)
     replicas = tuple(read_gpu_replicas(settings.policies.gpu_replicas).items())
+    minds_fragments = any(build_policies(policy_selection(settings.policies)).minds_fragments)
 
     def options() -> StateOptions:
         return StateOptions(
@@ -290,6 +305,7 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
             max_termination_grace_s=int(settings.max_termination_grace_s),
             staleness_grace_s=settings.staleness_grace_s,
             observes_staleness=True,
+            ungrouped_wait_s=int(settings.ungrouped_wait_s),
             priority_classes=frozenset(split_names(settings.priority_classes)),
             relocates_by_default=False,
             kueue=settings.kueue,
@@ -297,6 +313,7 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
             default_access=settings.queue_access.unannotated,
             restricts_nodes=settings.restrict_node_scheduling,
             places_gpu_shares=settings.gpu_sharing.enabled,
+            counts_ended_pods=minds_fragments,
         )
 
     return options

@@ -23,7 +23,7 @@ from structlog.typing import FilteringBoundLogger
 
 from scheduler.core.model.rejections import ClusterEvent
 from scheduler.shell.cycle import CommandExecutor
-from scheduler.shell.event_objects import event_object, owning_trainjob_object
+from scheduler.shell.event_objects import event_object, workload_object
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PodGroupCommands
 from scheduler.state.inputs import Permit
@@ -112,8 +112,8 @@ class QueueAccessReviews:
         cluster, namespace = self._cache.cluster, commands.group.namespace
         group = cluster.pod_groups.get(commands.group)
         if group is not None:
-            trainjob = owning_trainjob_object(self._cache, group)
-            regarding = trainjob or event_object(PODGROUPS, group.metadata)
+            workload = workload_object(self._cache, group)
+            regarding = workload or event_object(PODGROUPS, group.metadata)
             return Key(namespace, group.spec.queue), regarding
         pod = cluster.pods.get(commands.binds[0].pod)
         if pod is None:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from scheduler.core.messages.eviction_messages import eviction_message
+from scheduler.core.model.claims import DeviceName, slot_and_device, slots_of
 from scheduler.core.model.podgroup import ReservationCause, podsets_of
 from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, Rejection
-from scheduler.core.model.resources import NONE
+from scheduler.core.model.resources import NONE, DeviceSort, devices_of
 from scheduler.core.model.result import (
     Eviction,
     Plan,
@@ -29,15 +30,18 @@ from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.policy.podgroups.grouping import workload_name
+from trainer_kai.policy.workloads.workload import ObjectKey
 
 
-class OwningTrainJob(NamedTuple):
-    key: Key
-    uid: str
+class SuspendableId(NamedTuple):
+    """What is suspended and resumed, with all PodGroups of its workload."""
+
+    key: ObjectKey
+    uid: str  # "": it is not known
 
 
 class PlannedEviction(NamedTuple):
-    """Pods that are evicted at once: all pods of a TrainJob, or the victims of one PodGroup."""
+    """Pods that are evicted at once: all pods of a workload, or the victims of one PodGroup."""
 
     groups: tuple[Key, ...]
     pods: tuple[Key, ...]
@@ -49,7 +53,7 @@ class PlannedEviction(NamedTuple):
     places: tuple[tuple[Key, tuple[NamedPlace, ...]], ...] = ()  # of PodGroups that are relocated
     reserved_annotations: tuple[tuple[Key, str], ...] = ()  # these places, once it is assumed
     uids: tuple[str, ...] = ()  # of the pods, once it is assumed
-    owner: OwningTrainJob | None = None  # is suspended; pods without one are deleted
+    suspends: SuspendableId | None = None  # pods without one are deleted
     queue: str = ""  # of the victim
     preemptor_queue: str = ""
     evicted_gpus: int = 0  # thousandths that the pods have; `gpus` counts for the rate limit
@@ -71,6 +75,20 @@ class UnschedulablePodGroup(NamedTuple):
     rejection: Rejection
 
 
+class ClaimedDevice(NamedTuple):
+    """A device of a claim, and the request for which it is, as the status of the claim names it."""
+
+    request: str
+    device: DeviceName
+
+
+class ClaimAllocationCommand(NamedTuple):
+    """A claim of a pod that is bound, and its devices: all of them are on the node of the pod."""
+
+    claim: Key
+    devices: tuple[ClaimedDevice, ...]
+
+
 class PodGroupCommands(NamedTuple):
     """What is done for one PodGroup: reserve, bind and nominate, evict, then release."""
 
@@ -83,6 +101,7 @@ class PodGroupCommands(NamedTuple):
     uids: tuple[str, ...] = ()  # of the nominated pods, once it is assumed
     # By pod that is bound and gets shares of GPUs: the ids of these GPUs.
     gpu_groups: Mapping[Key, tuple[str, ...]] = {}
+    claims: Mapping[Key, tuple[ClaimAllocationCommand, ...]] = {}  # by pod that is bound
 
 
 @dataclass(frozen=True)
@@ -151,6 +170,7 @@ def _podgroup_commands(
                 release_annotation,
                 tuple(evictions.get(row, ())),
                 gpu_groups={it.pod: gpu_groups[it.pod] for it in binds if it.pod in gpu_groups},
+                claims=_claims(encoded, (it for one in own for it in one.binds)),
             )
     for one in evictions.get(NONE, ()):
         # For no preemptor. The rate limit does not count it, so it records no GPUs.
@@ -177,6 +197,35 @@ def _gpu_groups(
                 ids[node, slot] = devices.ids[row] if is_known else new_gpu_group()
         groups[encoded.pod_keys[bind.pod]] = tuple([ids[node, slot] for slot in bind.slots])
     return groups
+
+
+def _claims(
+    encoded: EncodedSnapshot, binds: Iterable[PodPlacement]
+) -> dict[Key, tuple[ClaimAllocationCommand, ...]]:
+    """Return the claims of bound pods with their devices."""
+    snapshot, found = encoded.snapshot, {}
+    names = snapshot.claim_devices.names
+    for bind in binds:
+        keys = encoded.claim_keys.get(bind.pod)
+        if not keys:
+            continue
+        claims = snapshot.signatures[int(snapshot.pods.signature[bind.pod])].claims
+        slots, devices = slots_of(claims), dict[int, list[ClaimedDevice]]()
+        for held in devices_of(bind.held, DeviceSort.CLAIM):
+            slot, device = slot_and_device(held)
+            c, r, a = slots[slot]
+            request = claims[c].requests[r]
+            alternative = request.alternatives[a].name
+            name = f"{request.name}/{alternative}" if alternative else request.name
+            devices.setdefault(c, []).append(ClaimedDevice(name, names[device]))
+        found[encoded.pod_keys[bind.pod]] = tuple(
+            [
+                ClaimAllocationCommand(key, tuple(devices.get(c, ())))
+                for c, key in enumerate(keys)
+                if key is not None
+            ]
+        )
+    return found
 
 
 def _annotation_changes(

@@ -17,13 +17,22 @@ from trainer_kai.api.cluster_kinds import (
     ResourceQuota,
     StorageClass,
 )
-from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.device_kinds import (
+    ClaimAllocation,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from trainer_kai.api.kai_kinds import PodGroup, Queue, Topology
-from trainer_kai.api.meta import Key
+from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME, SHARED_GPU
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import (
-    JOBSETS,
+    CLAIM_TEMPLATES,
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     NAMESPACES,
     NODES,
     PDBS,
@@ -34,13 +43,15 @@ from trainer_kai.api.resources import (
     PVS,
     QUEUES,
     QUOTAS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     STORAGE_CLASSES,
     TOPOLOGIES,
-    TRAINJOBS,
     Resource,
 )
-from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
+from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, OWNER_OF_RESOURCE
+from trainer_kai.policy.workloads.workload import ObjectKey, Suspendable, Workload, WorkloadKind
 
 
 @dataclass(frozen=True)
@@ -58,7 +69,7 @@ class StateOptions:
     gpu_resources: tuple[str, ...] = (GPU, AMD_GPU)
     gpu_replicas: tuple[tuple[str, int], ...] = ((SHARED_GPU, 1000),)  # each in thousandths
     priority_classes: frozenset[str] = frozenset()  # a label may name one of these; empty: any
-    kueue: bool = False  # Kueue runs here: it suspends and resumes TrainJobs with its label
+    kueue: bool = False  # Kueue runs here: it suspends and resumes workloads with its label
     needs_permission: bool = False  # a namespace without a permit may not use a closed queue
     default_access: str = QueueAccessMode.CLOSED  # of queues that do not set it
     # True: PodGroups may be relocated unless their queue forbids it; False: only if it allows it.
@@ -67,10 +78,21 @@ class StateOptions:
     # with the label of CPU workers.
     restricts_nodes: bool = False
     places_gpu_shares: bool = False  # else pods that request shares of GPUs wait
+    ungrouped_wait_s: int = 0  # so long a new pod with an owner waits for its PodGroup
     # True: the labels of running pods say of which GPUs they have shares, as in files. False: such
     # a label counts only where a reservation pod holds that GPU, and a pod gets shares only if the
     # webhook has prepared it.
     trusts_gpu_labels: bool = False
+    counts_ended_pods: bool = False  # for a placement that minds which pods ran lately
+
+    def workload(self, kind: WorkloadKind, obj: Object | None) -> Workload | None:
+        """Read a workload; None for one that no plan needs, of which there may be many."""
+        workload = kind.adapt(obj) if obj is not None else None
+        if workload is None or kind.covers_all:
+            return workload
+        templates = (it.template.spec.template.spec for it in workload.spec.replicated_jobs)
+        ours = {"", self.scheduler_name}
+        return workload if any(it.scheduler_name in ours for it in templates) else None
 
 
 class ObjectWarning(NamedTuple):
@@ -144,9 +166,25 @@ class Permit(IntEnum):
     UNANSWERED = 2  # a review was tried, and there is no answer yet
 
 
+class AssumedClaim(NamedTuple):
+    """The devices of a claim that we write, until a watch shows that they are allocated."""
+
+    uid: str
+    allocation: ClaimAllocation
+    pods: tuple[tuple[Key, str], ...]  # that are being bound, with their uids
+
+
+def _workload_objects() -> dict[Resource[Any], dict[Key, Any]]:
+    return {resource: {} for resource in (*KIND_OF_RESOURCE, *OWNER_OF_RESOURCE)}
+
+
 @dataclass
 class Cluster:
-    """All objects that are read; objects without a namespace are stored by name alone."""
+    """All objects that are read; objects without a namespace are stored by name alone.
+
+    `workloads` and `owners` are what `ClusterState` has read of `workload_objects`, by the tables
+    of the kinds of workloads.
+    """
 
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[Key, Pod] = field(default_factory=dict)
@@ -160,15 +198,25 @@ class Cluster:
     volumes: dict[str, PersistentVolume] = field(default_factory=dict)
     storage_classes: dict[str, StorageClass] = field(default_factory=dict)
     budgets: dict[Key, PodDisruptionBudget] = field(default_factory=dict)
-    jobsets: dict[Key, JobSet] = field(default_factory=dict)
-    trainjobs: dict[Key, TrainJob] = field(default_factory=dict)
-    # Why TrainJobs cannot be suspended.
-    suspend_refusals: dict[Key, str] = field(default_factory=dict)
+    device_classes: dict[str, DeviceClass] = field(default_factory=dict)
+    resource_slices: dict[str, ResourceSlice] = field(default_factory=dict)
+    device_taint_rules: dict[str, DeviceTaintRule] = field(default_factory=dict)
+    claim_templates: dict[Key, ResourceClaimTemplate] = field(default_factory=dict)
+    resource_claims: dict[Key, ResourceClaim] = field(default_factory=dict)
+    workload_objects: dict[Resource[Any], dict[Key, Any]] = field(default_factory=_workload_objects)
+    workloads: dict[ObjectKey, Workload] = field(default_factory=dict)
+    owners: dict[ObjectKey, Suspendable] = field(default_factory=dict)
+    # Why workloads or their owners cannot be suspended.
+    suspend_refusals: dict[ObjectKey, str] = field(default_factory=dict)
+    # The uids of what another client resumed during its eviction: its pods are evicted.
+    reverted_suspensions: dict[ObjectKey, str] = field(default_factory=dict)
     permits: dict[Key, Permit] = field(default_factory=dict)  # by namespace and queue
     # Since when PodGroups that started lack pods which exist and have no node: epoch seconds.
     stale_since: dict[Key, int] = field(default_factory=dict)
     # The ids of the shared GPUs of pods with a bind in flight; changes only with the pod.
     bind_gpu_groups: dict[Key, tuple[str, ...]] = field(default_factory=dict)
+    # The claims of pods with a bind in flight; one counts as long as such a pod is on a node.
+    assumed_claims: dict[Key, AssumedClaim] = field(default_factory=dict)
 
     def by_resource(self) -> dict[Resource[Any], dict[Any, Any]]:
         return {
@@ -182,8 +230,12 @@ class Cluster:
             STORAGE_CLASSES: self.storage_classes,
             PVCS: self.claims,
             PDBS: self.budgets,
-            JOBSETS: self.jobsets,
-            TRAINJOBS: self.trainjobs,
+            DEVICE_CLASSES: self.device_classes,
+            RESOURCE_SLICES: self.resource_slices,
+            DEVICE_TAINT_RULES: self.device_taint_rules,
+            CLAIM_TEMPLATES: self.claim_templates,
+            RESOURCE_CLAIMS: self.resource_claims,
+            **self.workload_objects,
             PODGROUPS: self.pod_groups,
             PODS: self.pods,
         }

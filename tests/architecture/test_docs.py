@@ -50,7 +50,7 @@ DOCUMENTED: Final = {
     "reasons": [*UnschedulableReason],
     "commands": [
         f"trainer-kai {it}"
-        for it in ("plan", "simulate", "why", "queue", "doctor", "migrate", "run")
+        for it in ("plan", "simulate", "list", "why", "queue", "top", "doctor", "migrate", "run")
     ],
 }
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.hostile.conftest import SimulateFixture
-from tests.hostile.forged_jobsets import jobset, marked, rjob, waiting
+from tests.hostile.forged_jobsets import jobset, marked, rjob, trainjob, waiting
 from tests.hostile.objects import TENANT, VICTIMS, cluster, node, pod, pod_group
 from trainer_kai.api.bounds import MOST_CONSTRAINED, MOST_EXPECTED
 from trainer_kai.api.names import ANTICIPATED, SUBGROUP
@@ -118,7 +118,7 @@ def related(name: str, says: str, pods: int, cpu: str = "1m") -> list[Obj]:
 def test_nor_do_they_where_there_is_room_for_many(simulate: SimulateFixture, says: str) -> None:
     """Where 22,000 pods have room, each attempt would place so many before it fails."""
     made = {f"greedy-{n}": related(f"b{n}", says, MOST_EXPECTED, f"{n + 1}m") for n in range(20)}
-    hostile = [jobset(name, jobs) for name, jobs in made.items()]
+    hostile = [jobset(name, jobs, trainjob(name)) for name, jobs in made.items()]
 
     measured = simulate([*cluster(), *bare(), *gangs(), *hostile])
 

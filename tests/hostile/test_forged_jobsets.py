@@ -76,7 +76,7 @@ def test_the_mark_of_what_is_ours_is_set_again_whatever_was_sent() -> None:
     for value in ("v1", "v0", ""):
         given = managed(objects.jobset(annotations={ADMITTED: value}))
         after = applied(given, reviewed_jobset(given))
-        assert after["metadata"]["annotations"] == MARK
+        assert after["metadata"]["annotations"].items() >= MARK.items()
         assert applied(after, reviewed_jobset(after)) == after
 
 
@@ -114,7 +114,6 @@ def groups_of(made: JobSet, *trainjobs: Obj) -> tuple[Any, ...]:
 
 NAMED: Final = trainjob("forged")
 NO_GROUP: Final[list[Case[tuple[JobSet, tuple[Obj, ...]], None]]] = [
-    Case("it has no owner", (marked(waiting(1, 1)), (NAMED,)), None),
     Case("there is no such TrainJob", (marked(waiting(1, 1), NAMED), ()), None),
     Case(
         "it has another uid", (marked(waiting(1, 1), NAMED), (trainjob("forged", "other"),)), None

@@ -7,7 +7,7 @@ import pytest
 from scheduler.core.messages.rejection_messages import prefilter_message
 from scheduler.core.model.resources import SUM_MOST
 from scheduler.state.inputs import Cluster, StateOptions
-from scheduler.state.snapshot.builder import encode
+from scheduler.state.snapshot.cluster_state import encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.cpu_time import assert_cpu_ratio, cpu_s
 from tests.support.state.objects import NOW, cluster_cache, node, pod, queue

@@ -6,12 +6,13 @@ from typing import Any, Final
 import pytest
 
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.commands import OwningTrainJob
+from scheduler.state.commands import SuspendableId
 from scheduler.state.inputs import StateOptions
 from tests.hostile.objects import TENANT, pod_group
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import JOBSETS, PODGROUPS, TRAINJOBS
+from trainer_kai.policy.workloads.workload import ObjectKey
 
 _API: Final = "trainer.kubeflow.org/v1alpha1"
 _TRUE: Final = {"apiVersion": _API, "kind": "TrainJob", "name": "job", "uid": "t"}
@@ -35,14 +36,21 @@ def _live(owner: dict[str, Any], uid: str = "u") -> ClusterCache:
     return live
 
 
-def _owner(live: ClusterCache) -> OwningTrainJob | None:
-    return live.in_flight_evictions.owning_trainjob(Key(TENANT, "pg-job-u"))
+def _owner(live: ClusterCache) -> SuspendableId | None:
+    return live.in_flight_evictions.suspendable_id(Key(TENANT, "pg-job-u"))
 
 
 def test_the_trainjob_is_suspended() -> None:
     """That is what evicts it, where no user changed anything."""
-    assert _owner(_live(_TRUE | {"uid": "j", "controller": True})) == OwningTrainJob(
-        Key(TENANT, "job"), "j"
+    assert _owner(_live(_TRUE | {"uid": "j", "controller": True})) == SuspendableId(
+        ObjectKey("TrainJob", TENANT, "job"), "j"
+    )
+
+
+def test_a_jobset_that_nothing_controls_is_suspended_itself() -> None:
+    """Its owner does not control it, so it follows no suspension."""
+    assert _owner(_live(_TRUE | {"uid": "j", "controller": False})) == SuspendableId(
+        ObjectKey("JobSet", TENANT, "job"), "u"
     )
 
 
@@ -52,7 +60,6 @@ def test_the_trainjob_is_suspended() -> None:
         pytest.param({"uid": "gone"}, id="a TrainJob that does not exist"),
         pytest.param({"apiVersion": "example.com/v1", "uid": "j"}, id="another API"),
         pytest.param({"name": "other", "uid": "o"}, id="a TrainJob that is suspended already"),
-        pytest.param({"uid": "j", "controller": False}, id="no controller"),
     ],
 )
 def test_the_pods_of_a_jobset_with_a_forged_owner_go_one_by_one(forged: dict[str, Any]) -> None:
@@ -63,4 +70,4 @@ def test_the_pods_of_a_jobset_with_a_forged_owner_go_one_by_one(forged: dict[str
 def test_a_jobset_made_anew_is_not_suspended_for_the_pods_of_the_old_one() -> None:
     """The group of the old one is about to be collected; what is new has pods of its own."""
     live = _live(_TRUE | {"uid": "j", "controller": True}, uid="old")
-    assert _owner(live) == OwningTrainJob(Key(TENANT, ""), "")
+    assert _owner(live) == SuspendableId(ObjectKey("TrainJob", TENANT, ""), "")

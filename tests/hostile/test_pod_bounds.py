@@ -253,7 +253,7 @@ def test_the_pods_of_a_namespace_have_a_bound_together(
     message = (
         f"The pods of namespace {TENANT} have more than 2048 different terms about other pods and "
         f"host ports together; the PodGroup has {case.want}, and older ones are ahead of it. It "
-        "can start when older ones are deleted, or when pods of the namespace have fewer in "
+        "cannot start before older ones are deleted, or before pods of the namespace have fewer in "
         "spec.affinity, spec.topologySpreadConstraints and spec.containers[*].ports (equal pods "
         "count once)"
     )
@@ -288,7 +288,7 @@ def test_what_no_node_has_is_named(simulate: SimulateFixture) -> None:
         "A pod requests 1 example.com/r0-0, 1 example.com/r0-1, 1 example.com/r0-2, …, and none of"
         " the 2 nodes fits it: 2 nodes are too small even when empty (no node has"
         " example.com/r0-0, example.com/r0-1, example.com/r0-2, …). It can start when the pod"
-        " requests less, or a node that matches is added"
+        " requests less, or a node that matches is added, if enough is then free there"
     )
 
 

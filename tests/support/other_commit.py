@@ -3,7 +3,8 @@
 Both simulate all cases, the clusters of the fixtures and random clusters, as JSON and as a table,
 over several cycles; both preview the TrainJobs of the fixtures, and migrate those of other systems.
 What they print must be the same but for the words that were renamed since, which are listed in
-`RENAMED`: those of a commit before `RENAMED_BY`.
+`RENAMED`: those of a commit before `RENAMED_BY`. With `--decisions` only what `simulate` decides is
+compared: its JSON without messages and without what is only told beside it.
 """
 
 import argparse
@@ -47,7 +48,6 @@ RENAMED: Final[dict[str, str]] = {
     '"code": "pod-says-too-much"': '"code": "pod-spec-too-large"',
     '"code": "unit-too-large"': '"code": "podgroup-too-large"',
     '"code": "no-node-today"': '"code": "no-node-matches"',
-    '"code": "topology-to-come"': '"code": "topology-unsupported"',
     '"code": "not-understood"': '"code": "invalid-value"',
     '"code": "not-looked-at"': '"code": "not-checked"',
     "trainer-kai/plan/v1": "trainer-kai/plan/v2",
@@ -62,6 +62,7 @@ RENAMED_FLAGS: Final[Mapping[str, str]] = {
     "--victims=fewest-units": "--victims=fewest-podgroups",
 }
 
+_TEXTS: Final = {"message", "unusableGpus"}
 _CYCLES: Final = 3
 _MAX_SHOWN: Final = 20
 _CLUSTERS: Final[Mapping[str, Callable[[Random], list[dict[str, Any]]]]] = {
@@ -109,6 +110,9 @@ def main() -> int:
     )
     parser.add_argument("commit")
     parser.add_argument("--clusters", type=int, default=1300, help="random clusters (1300)")
+    parser.add_argument(
+        "--decisions", action="store_true", help="compare what is decided, no texts"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "tree")
@@ -119,11 +123,15 @@ def main() -> int:
         )
         try:
             commands, is_older = [*_commands(Path(folder), args.clusters)], _is_older(tree)
+            if args.decisions:
+                commands = [it for it in commands if it.name.endswith(", json")]
             flags = RENAMED_FLAGS if is_older else {}
             before = _outputs(tree, commands, {new: old for old, new in flags.items()})
             now = _outputs(ROOT, commands, {})
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=ROOT, check=True)
+    if args.decisions:
+        before, now = [*map(_decisions, before)], [*map(_decisions, now)]
     words = Counter[str]()
     printed = before
     if is_older:
@@ -228,6 +236,17 @@ def _report(
     for word, count in sorted(words.items()):
         print(f"renamed, {count} times: {word} -> {(RENAMED | _RENAMED_OF_PLAN)[word]}")
     return 1 if different else 0
+
+
+def _decisions(printed: list[Any]) -> list[Any]:
+    code, out, _ = printed
+    return [code, json.dumps(_without_texts(json.loads(out)), indent=2) if out else "", ""]
+
+
+def _without_texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_texts(it) for key, it in value.items() if key not in _TEXTS}
+    return [*map(_without_texts, value)] if isinstance(value, list) else value
 
 
 def _words(printed: list[Any]) -> list[Any]:

@@ -10,6 +10,7 @@ import jsonpatch
 import msgspec
 
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import FOLLOWS_TRAINJOB
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, Malformed, read_review
 from webhook.cache.admission_cache import TrainJobSummary
@@ -205,7 +206,7 @@ def written(obj: Obj) -> WrittenFields:
     meta = obj["metadata"]
     return WrittenFields(
         (meta.get("labels") or {}).get(QUEUE),
-        meta.get("annotations") or {},
+        {k: v for k, v in (meta.get("annotations") or {}).items() if k != FOLLOWS_TRAINJOB},
         {
             it["name"]: (
                 it["template"]["spec"]["template"]["spec"].get("schedulerName"),

@@ -23,6 +23,7 @@ from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import WebhookServerSettings
 from webhook.cache.admission_cache import AdmissionCache, SlimTrainJob, TrainJobSummary
 from webhook.cache.runtimes import RuntimeSummary
+from webhook.reviews.answer_jobs import JobsHandler
 from webhook.reviews.answer_queue import QueueHandler, QueueLookups
 from webhook.reviews.answer_trainjob import (
     AdmissionPolicy,
@@ -131,7 +132,7 @@ async def serving(
     def stopping() -> None:
         served.is_stopping = True
 
-    router = ReviewRouter(cache, rules, counted, clock, metrics, logger(__name__))
+    router = ReviewRouter(rules.mode, clock, metrics, logger(__name__))
     trainjob_handler = TrainJobHandler(
         cache, admission_policy or AdmissionPolicy(rules), live, clock, metrics, logger(__name__)
     )
@@ -139,6 +140,10 @@ async def serving(
         "/validate/trainjob",
         Route("trainjob", trainjob_handler.answer, trainjob_handler.fails_closed),
     )
+    queue_access = trainjob_handler.queue_access
+    jobs = JobsHandler(cache, rules, counted, queue_access, metrics, logger(__name__))
+    router.add_route("/mutate/jobset", Route("jobset", jobs.answer_jobset, lambda: True))
+    router.add_route("/mutate/job", Route("job", jobs.answer_job, queue_access.fails_closed))
     queue_handler = QueueHandler(cache, rules.default_queue, queues, metrics, logger(__name__))
     router.add_route("/validate/queue", Route("queue", queue_handler.answer))
     workload_handler = WorkloadHandler(cache, admission_policy or AdmissionPolicy(rules))

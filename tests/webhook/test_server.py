@@ -149,7 +149,7 @@ REFUSED: list[Case[tuple[str, str, bytes], tuple[int, str]]] = [
         ("POST", "/mutate", b"{}"),
         (
             404,
-            "unknown path: reviews are answered at /mutate/jobset, /mutate/pod, /validate/trainjob",
+            "unknown path: reviews are answered at /mutate/pod, /validate/trainjob, /mutate/jobset",
         ),
     ),
     Case("a GET is refused", ("GET", PODS, b""), (405, "a review must be sent with POST")),
@@ -271,7 +271,7 @@ async def test_a_dry_run_is_answered_alike() -> None:
             ]
 
     assert answers[0] == answers[1]
-    assert [(it["event"], it["trainjob"]) for it in logs] == [("jobset patched", "team/job")]
+    assert [(it["event"], it["name"]) for it in logs] == [("workload patched", "team/job")]
 
 
 async def test_the_body_of_a_real_review() -> None:

@@ -31,6 +31,8 @@ MOST_SUB_GROUPS: Final = 3000  # the limit of the PodGroup CRD
 MOST_EXPECTED: Final = 100_000  # anticipated pods
 MOST_CONSTRAINED: Final = 5000  # anticipated pods with inter-pod constraints: placed one by one
 
+MOST_GROUPS: Final = 1000  # of one LeaderWorkerSet: each is a PodGroup
+
 # The spec of a pod. The scheduler compares it with every node, and with pods of others.
 MOST_RESOURCES: Final = 64  # by name
 MOST_PORTS: Final = 256  # of the node
@@ -44,6 +46,16 @@ MOST_TERMS_PER_NAMESPACE: Final = 2048  # different terms and host ports of all 
 # Shares of GPUs of a pod. The scheduler places them one by one.
 MAX_DEVICES: Final = 64  # GPUs of which one pod may have shares
 MAX_MEMORY_MIB: Final = 2**40  # more counts as this much: no GPU has it
+
+# ResourceClaims. The scheduler allocates their devices node by node.
+MOST_CLAIMS: Final = 32  # of one pod
+MOST_DEVICE_REQUESTS: Final = 32  # of one claim, and alternatives of one request
+MOST_CLAIM_CONSTRAINTS: Final = 32
+MOST_CLAIM_USERS: Final = 256  # pods that share one claim, as in Kubernetes
+MOST_SELECTORS: Final = 32  # CEL expressions of one request or class
+SELECTOR_CHARACTERS: Final = 10 * 1024  # of one expression, as in Kubernetes
+LOOPING_SELECTOR_CHARACTERS: Final = 1024  # of an expression that repeats a part of it
+MOST_SELECTORS_PER_NAMESPACE: Final = 128  # different selectors, and requests, of all its claims
 
 # A TrainJob with its runtime. Other reviews wait while it is linted; a larger one is not linted.
 MOST_PARTS: Final = 25_000

@@ -135,6 +135,15 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     status: DeploymentStatus = DeploymentStatus()
 
 
+class StatefulSetSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    pod_management_policy: str = "OrderedReady"
+
+
+class StatefulSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    metadata: Meta
+    spec: StatefulSetSpec = StatefulSetSpec()
+
+
 class PolicyRule(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     """Without names it is for all objects."""
 

@@ -5,6 +5,7 @@ Each reader returns a number, or a text that says what is wrong with the value a
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from trainer_kai.api.bounds import MAX_DEVICES, MAX_MEMORY_MIB, NUMBER_DIGITS
@@ -254,6 +255,20 @@ def mig_slices(name: str) -> int:
     """
     profile = _MIG_PROFILE.fullmatch(name)
     return int(profile["compute"] or profile["slices"]) if profile else 0
+
+
+@lru_cache(maxsize=256)
+def gpus_of_one(resource: str) -> int:
+    """Return as how many GPUs queues count one of a resource; 0 if it is none."""
+    return 1 if resource in {GPU, AMD_GPU} else mig_slices(resource)
+
+
+def gpu_count(amounts: Mapping[str, Quantity]) -> int:
+    """Return the GPUs of reported amounts in thousandths; amounts that cannot be read are none."""
+    try:
+        return sum([gpus * milli(amounts[name]) for name in amounts if (gpus := gpus_of_one(name))])
+    except QuantityError:
+        return 0
 
 
 def _is_zero(quantity: Quantity) -> bool:

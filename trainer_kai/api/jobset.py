@@ -1,4 +1,4 @@
-"""JobSet, the jobs of one training in the order of their start; and Job, with its template."""
+"""JobSet, the jobs of one training in the order of their start; Job, its template, and CronJob."""
 
 from typing import Any
 
@@ -21,6 +21,8 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fals
 
 
 class JobStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    active: int = 0
+    start_time: str = ""  # "" while it has not begun, or is suspended
     ready: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -46,6 +48,17 @@ class ReplicatedJobStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class JobTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metadata: TemplateMeta = TemplateMeta()
     spec: JobSpec = JobSpec()
+
+
+class CronJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    """Only what its Jobs are made from."""
+
+    job_template: JobTemplate = JobTemplate()
+
+
+class CronJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    metadata: Meta
+    spec: CronJobSpec = CronJobSpec()
 
 
 class DependsOn(msgspec.Struct, frozen=True, kw_only=True, gc=False):

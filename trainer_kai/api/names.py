@@ -11,13 +11,16 @@ ADMISSION: Final = "admission.k8s.io"
 ADMISSION_REGISTRATION: Final = "admissionregistration.k8s.io"
 API_EXTENSIONS: Final = "apiextensions.k8s.io"
 APPS: Final = "apps"
+ARGO: Final = "argoproj.io"
 AUTHENTICATION: Final = "authentication.k8s.io"
 AUTHORIZATION: Final = "authorization.k8s.io"
 BATCH: Final = "batch"
 COORDINATION: Final = "coordination.k8s.io"
+DYNAMO: Final = "nvidia.com"
 JOBSET: Final = "jobset.x-k8s.io"
 KAI: Final = "kai.scheduler"
 KUBEFLOW: Final = "kubeflow.org"
+KNATIVE: Final = "serving.knative.dev"
 KUEUE: Final = "kueue.x-k8s.io"
 KAI_SNAPSHOT: Final = "snapshot.kai.scheduler"  # not an API: the settings in a snapshot of KAI
 LEADER_WORKER_SET: Final = "leaderworkerset.x-k8s.io"
@@ -60,6 +63,9 @@ POD_GROUP: Final = "pod-group-name"
 TOPOLOGY: Final = "kai.scheduler/topology"
 TOPOLOGY_REQUIRED: Final = "kai.scheduler/topology-required-placement"
 TOPOLOGY_PREFERRED: Final = "kai.scheduler/topology-preferred-placement"
+SEGMENT_SIZE: Final = "kai.scheduler/segment-size"
+SEGMENT_REQUIRED: Final = "kai.scheduler/segment-topology-required-placement"
+SEGMENT_PREFERRED: Final = "kai.scheduler/segment-topology-preferred-placement"
 BATCH_MIN_MEMBER: Final = "kai.scheduler/batch-min-member"
 PREEMPTION_DELAY: Final = "kai.scheduler/preemption-delay"
 STALENESS_GRACE_PERIOD: Final = "kai.scheduler/staleness-grace-period"
@@ -83,6 +89,8 @@ LAST_EVICTION: Final = "kai.scheduler/last-eviction-timestamp"
 TRAINER_KAI_PREFIX: Final = "trainer-kai.dev/"
 ADMITTED: Final = "trainer-kai.dev/admitted"  # JobSet annotation, set when it is created
 ADMITTED_MARK: Final = "v1"  # its value: the version of the rules
+# JobSet annotation, set when it is created: labels and annotations that its TrainJob may change.
+FOLLOWS_TRAINJOB: Final = "trainer-kai.dev/follows-trainjob"
 GANG: Final = "trainer-kai.dev/gang"  # label of pod templates: the suffix of the PodGroup
 ANTICIPATED: Final = "trainer-kai.dev/anticipated"  # PodGroup annotation of the podgrouper
 STAGE: Final = "trainer-kai.dev/stage"  # PodGroup annotation: the stage, and the stages before it
@@ -91,10 +99,12 @@ MEMBERS: Final = "trainer-kai.dev/members"
 RESERVED: Final = "trainer-kai.dev/reserved"  # PodGroup annotation of the scheduler
 INJECT: Final = "trainer-kai.dev/inject"  # namespace label
 GPU_DEVICES: Final = "trainer-kai.dev/gpu-devices"  # pod annotation: the UUIDs of its shared GPUs
+CLAIMS_RELEASED: Final = "trainer-kai.dev/claims-released"  # pod annotation: its devices are free
 LAST_CHECKPOINT: Final = "trainer-kai.dev/last-checkpoint"  # TrainJob annotation, RFC 3339
 RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: for the queues below it
 CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may they be relocated
 ACCESS: Final = "trainer-kai.dev/access"  # Queue annotation: open, or closed (only with a grant)
+STOP_POLICY: Final = "trainer-kai.dev/stop-policy"  # Queue annotation: None, Hold, HoldAndDrain
 ALLOW_DELETE: Final = "trainer-kai.dev/allow-delete"  # Queue annotation: "true" also while in use
 EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # PodGroup annotation, with a copy on its TrainJob
 LAST_EVICTION_RECORD: Final = "trainer-kai.dev/last-eviction"  # PodGroup annotation, JSON
@@ -117,15 +127,36 @@ JOBSET_CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"  # a value of 
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
 CONTROLLER_UID: Final = "batch.kubernetes.io/controller-uid"
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+JOB_CONTROLLER: Final = "kubernetes.io/job-controller"  # a value of managedBy
 JOB_TRACKING: Final = "batch.kubernetes.io/job-tracking"  # finalizer
 
 # Trainer.
 ANCESTOR_STEP: Final = "trainer.kubeflow.org/trainjob-ancestor-step"  # label of job templates
 TRAINJOB_CONTROLLER: Final = "trainer.kubeflow.org/trainjob-controller"  # a value of managedBy
 
-# The order in which pods of a job are removed.
+# Kubeflow's jobs, with the order in which pods of a job are removed.
+KUBEFLOW_JOB_NAME: Final = "training.kubeflow.org/job-name"
 KUBEFLOW_JOB_ROLE: Final = "training.kubeflow.org/job-role"
+KUBEFLOW_REPLICA_TYPE: Final = "training.kubeflow.org/replica-type"
+KUBEFLOW_REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
+TRAINING_OPERATOR: Final = "kubeflow.org/training-operator"  # a value of managedBy
+MPI_OPERATOR: Final = "kubeflow.org/mpi-operator"  # the same
+
+# Ray: labels of pods, the first one with the order in which they are removed.
 RAY_NODE_TYPE: Final = "ray.io/node-type"
+RAY_GROUP: Final = "ray.io/group"
+RAY_CLUSTER: Final = "ray.io/cluster"
+RAY_OWNER: Final = "ray.io/originated-from-cr-name"  # of its objects: the RayJob or RayService
+RAY_PRIORITY_CLASS: Final = "ray.io/priority-class-name"  # label of a cluster, job or service
+RAY_OPERATOR: Final = "ray.io/kuberay-operator"  # a value of managedBy
+
+# Knative: annotation of revisions.
+KNATIVE_MIN_SCALE: Final = "autoscaling.knative.dev/min-scale"
+
+# LeaderWorkerSet: labels of pods.
+LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
+LWS_GROUP_INDEX: Final = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_WORKER_INDEX: Final = "leaderworkerset.sigs.k8s.io/worker-index"  # 0: the leader
 
 # Kubeflow notebooks.
 NOTEBOOK_STOPPED: Final = "kubeflow-resource-stopped"  # annotation: the notebook has no pod
@@ -155,6 +186,10 @@ GPU: Final = "nvidia.com/gpu"
 AMD_GPU: Final = "amd.com/gpu"
 GPU_WORKER: Final = "node-role.kubernetes.io/gpu-worker"  # labels of nodes, whatever their value
 CPU_WORKER: Final = "node-role.kubernetes.io/cpu-worker"
+CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"  # of allocated claims
+DEVICE_CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"  # of the resource of each class
+NVIDIA_GPU_DRIVER: Final = "gpu.nvidia.com"  # of ResourceSlices, and its DeviceClass
+AMD_GPU_DRIVER: Final = "gpu.amd.com"
 SHARED_GPU: Final = f"{GPU}.shared"  # a GPU by time slicing, where the device plugin renames it
 MIG_PREFIX: Final = "nvidia.com/mig-"
 
@@ -166,6 +201,7 @@ RUN_AI_DOMAIN: Final = "run.ai"  # of annotations that KAI kept from before
 
 # Our webhooks that change pods.
 GPU_SHARE_WEBHOOK: Final = "gpu-share.trainer-kai.dev"
+JOB_GANG_WEBHOOK: Final = "job-gang.trainer-kai.dev"
 DEVICE_ACCESS_WEBHOOK: Final = "device-access.trainer-kai.dev"  # of a component
 
 # The Container Device Interface: the name of a GPU is this and its UUID.

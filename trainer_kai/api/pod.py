@@ -198,6 +198,24 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     status: PodStatus = PodStatus()
 
 
+class BriefPodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority_class_name: str = ""
+
+
+class BriefPodStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    phase: str = ""
+
+
+class BriefPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What decides about the PodGroup of a pod."""
+
+    metadata: Meta
+    spec: BriefPodSpec = BriefPodSpec()
+    status: BriefPodStatus = BriefPodStatus()
+
+
 class PodTemplate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metadata: TemplateMeta = TemplateMeta()
     spec: PodSpec = PodSpec()

@@ -41,10 +41,23 @@ class UnschedulableReason(StrEnum):
         "The queue is closed, and the namespace of the PodGroup has no permission to use it.",
         "Ask the owner of the queue to run the command in the message, or choose another queue.",
     )
+    QUEUE_HELD = (
+        "QueueHeld",
+        "The queue, or a parent of it, is held: nothing starts in it until it is released.",
+        (
+            "Ask the owner of the queue, who releases it with the command in the message, or name "
+            "another queue."
+        ),
+    )
     QUEUE_MISSING = (
         "QueueMissing",
         "The queue of the PodGroup, or a parent of that queue, does not exist.",
         "Create the queue, or suspend the TrainJob, change its queue label and resume it.",
+    )
+    GROUP_MISSING = (
+        "GroupMissing",
+        "The pods name a PodGroup that does not exist, or no PodGroup.",
+        "Check that the podgrouper is running (`trainer-kai doctor`).",
     )
     PODS_MISSING = (
         "PodsMissing",
@@ -82,8 +95,11 @@ class UnschedulableReason(StrEnum):
     )
     TOPOLOGY_UNFIT = (
         "TopologyUnfit",
-        "The PodGroup requires all its pods in one topology domain, which is not supported yet.",
-        "Use a preferred topology level instead of a required one.",
+        (
+            "The PodGroup requires its pods in one topology domain, and no domain has enough free "
+            "for them; or the Topology or level that it names does not exist."
+        ),
+        "Wait until enough is free in one domain, or require a wider level, or only prefer it.",
     )
     FRAGMENTED = (
         "Fragmented",
@@ -119,11 +135,6 @@ class UnschedulableReason(StrEnum):
         "Gated",
         "Pods have scheduling gates.",
         "Wait until the controllers that set the gates remove them.",
-    )
-    GROUP_MISSING = (
-        "GroupMissing",
-        "The pods name a PodGroup that does not exist, or no PodGroup.",
-        "Check that the podgrouper is running (`trainer-kai doctor`).",
     )
     INCOMPLETE = (
         "Incomplete",

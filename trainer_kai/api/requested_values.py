@@ -21,6 +21,8 @@ from trainer_kai.api.names import (
     PREEMPTION_DELAY,
     PRIORITY_CLASS_NAME,
     QUEUE,
+    SEGMENT_PREFERRED,
+    SEGMENT_REQUIRED,
     SKIP_PODGROUPER,
     STALENESS_GRACE_PERIOD,
     TOPOLOGY,
@@ -191,5 +193,7 @@ _ANNOTATIONS: Final[Mapping[str, Callable[[str], str | None]]] = {
     TOPOLOGY: dns_subdomain_fault,
     TOPOLOGY_REQUIRED: label_name_fault,
     TOPOLOGY_PREFERRED: label_name_fault,
+    SEGMENT_REQUIRED: label_name_fault,
+    SEGMENT_PREFERRED: label_name_fault,
     LAST_CHECKPOINT: _time,
 }

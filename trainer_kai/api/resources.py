@@ -22,10 +22,20 @@ from trainer_kai.api.cluster_kinds import (
     ResourceQuota,
     Role,
     RoleBinding,
+    StatefulSet,
     StorageClass,
+)
+from trainer_kai.api.device_kinds import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
 )
 from trainer_kai.api.jobset import Job, JobSet
 from trainer_kai.api.kai_kinds import PodGroup, Queue, Topology
+from trainer_kai.api.kubeflow import KubeflowJob
+from trainer_kai.api.leader_worker_set import LeaderWorkerSet
 from trainer_kai.api.meta import Meta, Object, OwnerReference, PartialObject
 from trainer_kai.api.names import (
     APPS,
@@ -34,14 +44,19 @@ from trainer_kai.api.names import (
     COORDINATION,
     JOBSET,
     KAI,
+    KUBEFLOW,
+    LEADER_WORKER_SET,
     POLICY,
+    RAY,
     RBAC,
+    RESOURCE,
     RUN_AI,
     SCHEDULING,
     STORAGE,
     TRAINER,
 )
 from trainer_kai.api.pod import Pod
+from trainer_kai.api.ray import RayCluster, RayJob, RayService
 from trainer_kai.api.trainjob import Runtime, TrainJob
 
 T = TypeVar("T", bound=Object)
@@ -98,13 +113,29 @@ PDBS: Final = _namespaced(
     POLICY, "v1", "poddisruptionbudgets", PodDisruptionBudget, "PodDisruptionBudget"
 )
 DEPLOYMENTS: Final = _namespaced(APPS, "v1", "deployments", Deployment, "Deployment")
+REPLICA_SETS: Final = _namespaced(APPS, "v1", "replicasets", PartialObject, "ReplicaSet")
+STATEFUL_SETS: Final = _namespaced(APPS, "v1", "statefulsets", StatefulSet, "StatefulSet")
+DAEMON_SETS: Final = _namespaced(APPS, "v1", "daemonsets", PartialObject, "DaemonSet")
 LEASES: Final = _namespaced(COORDINATION, "v1", "leases", Lease, "Lease")
 JOBS: Final = _namespaced(BATCH, "v1", "jobs", Job, "Job")
+CRON_JOBS: Final = _namespaced(BATCH, "v1", "cronjobs", PartialObject, "CronJob")
 JOBSETS: Final = _namespaced(JOBSET, "v1alpha2", "jobsets", JobSet, "JobSet")
 TRAINJOBS: Final = _namespaced(TRAINER, "v1alpha1", "trainjobs", TrainJob, "TrainJob")
 RUNTIMES: Final = _namespaced(TRAINER, "v1alpha1", "trainingruntimes", Runtime, "TrainingRuntime")
 CLUSTER_RUNTIMES: Final = _cluster_wide(
     TRAINER, "v1alpha1", "clustertrainingruntimes", Runtime, "ClusterTrainingRuntime"
+)
+PYTORCH_JOBS: Final = _namespaced(KUBEFLOW, "v1", "pytorchjobs", KubeflowJob, "PyTorchJob")
+TF_JOBS: Final = _namespaced(KUBEFLOW, "v1", "tfjobs", KubeflowJob, "TFJob")
+XGBOOST_JOBS: Final = _namespaced(KUBEFLOW, "v1", "xgboostjobs", KubeflowJob, "XGBoostJob")
+JAX_JOBS: Final = _namespaced(KUBEFLOW, "v1", "jaxjobs", KubeflowJob, "JAXJob")
+MPI_JOBS: Final = _namespaced(KUBEFLOW, "v2beta1", "mpijobs", KubeflowJob, "MPIJob")
+MPI_V1_JOBS: Final = _namespaced(KUBEFLOW, "v1", "mpijobs", KubeflowJob, "MPIJob")
+RAY_CLUSTERS: Final = _namespaced(RAY, "v1", "rayclusters", RayCluster, "RayCluster")
+RAY_JOBS: Final = _namespaced(RAY, "v1", "rayjobs", RayJob, "RayJob")
+RAY_SERVICES: Final = _namespaced(RAY, "v1", "rayservices", RayService, "RayService")
+LEADER_WORKER_SETS: Final = _namespaced(
+    LEADER_WORKER_SET, "v1", "leaderworkersets", LeaderWorkerSet, "LeaderWorkerSet"
 )
 PODGROUPS: Final = _namespaced(RUN_AI, "v2alpha2", "podgroups", PodGroup, "PodGroup")
 QUEUES: Final = _cluster_wide(RUN_AI, "v2", "queues", Queue, "Queue")
@@ -115,9 +146,30 @@ CLUSTER_ROLES: Final = _cluster_wide(RBAC, "v1", "clusterroles", Role, "ClusterR
 CLUSTER_ROLE_BINDINGS: Final = _cluster_wide(
     RBAC, "v1", "clusterrolebindings", RoleBinding, "ClusterRoleBinding"
 )
+RESOURCE_CLAIMS: Final = _namespaced(
+    RESOURCE, "v1", "resourceclaims", ResourceClaim, "ResourceClaim"
+)
+CLAIM_TEMPLATES: Final = _namespaced(
+    RESOURCE, "v1", "resourceclaimtemplates", ResourceClaimTemplate, "ResourceClaimTemplate"
+)
+DEVICE_CLASSES: Final = _cluster_wide(RESOURCE, "v1", "deviceclasses", DeviceClass, "DeviceClass")
+RESOURCE_SLICES: Final = _cluster_wide(
+    RESOURCE, "v1", "resourceslices", ResourceSlice, "ResourceSlice"
+)
+DEVICE_TAINT_RULES: Final = _cluster_wide(
+    RESOURCE, "v1", "devicetaintrules", DeviceTaintRule, "DeviceTaintRule"
+)
 # Created to get an answer; the API server does not store them.
 ACCESS_REVIEWS: Final = _cluster_wide(
     AUTHORIZATION, "v1", "subjectaccessreviews", AccessReview, "SubjectAccessReview"
+)
+# Not served by every cluster: without them no device is allocated.
+DEVICE_KINDS: Final = (
+    DEVICE_CLASSES,
+    RESOURCE_SLICES,
+    DEVICE_TAINT_RULES,
+    CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
 )
 
 ALL: Final = (
@@ -132,12 +184,26 @@ ALL: Final = (
     QUOTAS,
     PDBS,
     DEPLOYMENTS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    DAEMON_SETS,
     LEASES,
     JOBS,
+    CRON_JOBS,
     JOBSETS,
     TRAINJOBS,
     RUNTIMES,
     CLUSTER_RUNTIMES,
+    PYTORCH_JOBS,
+    TF_JOBS,
+    XGBOOST_JOBS,
+    JAX_JOBS,
+    MPI_JOBS,
+    MPI_V1_JOBS,
+    RAY_CLUSTERS,
+    RAY_JOBS,
+    RAY_SERVICES,
+    LEADER_WORKER_SETS,
     PODGROUPS,
     QUEUES,
     TOPOLOGIES,
@@ -145,6 +211,11 @@ ALL: Final = (
     ROLE_BINDINGS,
     CLUSTER_ROLES,
     CLUSTER_ROLE_BINDINGS,
+    RESOURCE_CLAIMS,
+    CLAIM_TEMPLATES,
+    DEVICE_CLASSES,
+    RESOURCE_SLICES,
+    DEVICE_TAINT_RULES,
 )
 
 

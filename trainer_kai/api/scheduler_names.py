@@ -9,17 +9,21 @@ from typing import Final
 
 
 class Action(StrEnum):
-    """An action of a plan, in the order in which they run; all but ALLOCATE evict pods."""
+    """An action of a plan, in the order in which they run; all but ALLOCATE evict pods.
+
+    QUEUE_DRAIN is ours, and no setting: an administrator asks for it on a queue.
+    """
 
     ALLOCATE = "allocate"
     CONSOLIDATION = "consolidation"
     RECLAIM = "reclaim"
     PREEMPT = "preempt"
     STALE_GANG_EVICTION = "stalegangeviction"
+    QUEUE_DRAIN = "queuedrain"
 
 
 # Plain strings, and no enum of plugins: settings have these names as keys, and messages quote them.
-ACTIONS: Final = tuple(it.value for it in Action)
+ACTIONS: Final = tuple(it.value for it in Action if it is not Action.QUEUE_DRAIN)
 
 PRIORITY: Final = "priority"
 ELASTIC: Final = "elastic"
@@ -32,10 +36,12 @@ GPU_SHARING_ORDER: Final = "gpusharingorder"
 NODE_PLACEMENT: Final = "nodeplacement"
 PROPORTION: Final = "proportion"
 MIN_RUNTIME: Final = "minruntime"
+TOPOLOGY_PLUGIN: Final = "topology"
 
 SUPPORTED_PLUGINS: Final = (
     *(PRIORITY, ELASTIC, NOMINATED_NODE, NODE_AVAILABILITY, RESOURCE_TYPE, GPU_PACK, GPU_SPREAD),
     *(GPU_SHARING_ORDER, NODE_PLACEMENT, PROPORTION, MIN_RUNTIME),
+    TOPOLOGY_PLUGIN,
 )
 # Without these pods would be bound where they cannot run, or sub-groups would be split.
 ALWAYS_ON_PLUGINS: Final = (
@@ -43,7 +49,7 @@ ALWAYS_ON_PLUGINS: Final = (
 )
 # Known, so that settings made for KAI are accepted.
 UNSUPPORTED_PLUGINS: Final = (
-    *("podaffinity", "dynamicresources", "topology", "numa", "sg-nodelocalgreedy"),
+    *("podaffinity", "dynamicresources", "numa", "sg-nodelocalgreedy"),
     *("sg-multinodegang", "reflectjoborder"),
 )
 OPTIONAL_PLUGINS: Final = (*SUPPORTED_PLUGINS, *UNSUPPORTED_PLUGINS)

@@ -10,7 +10,7 @@ from typing import TypeAlias, TypeVar
 
 from trainer_kai.api.bounds import LARGEST_NUMBER, TOPOLOGY_LEVELS
 from trainer_kai.api.gpu_requests import gpu_share_faults
-from trainer_kai.api.jobset import JobSet, JobSetSpec
+from trainer_kai.api.jobset import CronJob, Job, JobSet, JobSetSpec
 from trainer_kai.api.kai_kinds import PodGroup, Queue, QueueResource, SubGroup, Topology
 from trainer_kai.api.meta import Meta, TemplateMeta
 from trainer_kai.api.names import GPU_FRACTION, HOSTNAME
@@ -31,7 +31,7 @@ from trainer_kai.api.syntax import (
 from trainer_kai.api.trainjob import JobSetTemplate, Runtime, TrainJob
 from trainer_kai.errors import FieldError
 
-O = TypeVar("O", Queue, PodGroup, Topology, TrainJob, Runtime, JobSet, Pod)  # noqa: E741 - an object
+O = TypeVar("O", Queue, PodGroup, Topology, TrainJob, Runtime, JobSet, Job, CronJob, Pod)  # noqa: E741 - an object
 Faults: TypeAlias = Iterator[FieldError]
 
 
@@ -176,6 +176,22 @@ def runtime_faults(runtime: Runtime) -> Faults:
 def jobset_faults(jobset: JobSet) -> Faults:
     yield from _metadata(jobset.metadata, "metadata")
     yield from _jobset_spec(jobset.spec, "spec")
+
+
+@_collected
+def job_faults(job: Job) -> Faults:
+    yield from _metadata(job.metadata, "metadata")
+    pod = job.spec.template
+    yield from _pod(pod.metadata, pod.spec, "spec.template.")
+
+
+@_collected
+def cron_job_faults(cron_job: CronJob) -> Faults:
+    yield from _metadata(cron_job.metadata, "metadata")
+    template = cron_job.spec.job_template
+    pod = template.spec.template
+    yield from _metadata(template.metadata, "spec.jobTemplate.metadata")
+    yield from _pod(pod.metadata, pod.spec, "spec.jobTemplate.spec.template.")
 
 
 def _jobset_template(template: JobSetTemplate, path: str) -> Faults:

@@ -13,12 +13,15 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Final
 
+from trainer_kai.cli.commands.completion.command import add_completion
 from trainer_kai.cli.commands.doctor.command import add_doctor
+from trainer_kai.cli.commands.list.command import add_list
 from trainer_kai.cli.commands.migrate.command import add_migrate
 from trainer_kai.cli.commands.plan.command import add_plan
 from trainer_kai.cli.commands.queue.command import add_queue
 from trainer_kai.cli.commands.run.command import add_run
 from trainer_kai.cli.commands.simulate.command import add_simulate
+from trainer_kai.cli.commands.top.command import add_top
 from trainer_kai.cli.commands.why.command import add_why
 from trainer_kai.errors import ConfigError, TrainerKaiError
 from trainer_kai.version import version_text
@@ -27,10 +30,11 @@ _KUBECTL_PLUGIN: Final = "kubectl-trainer_kai"  # kubectl runs it for `kubectl t
 _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(prog: str = "") -> argparse.ArgumentParser:
+    """Return the parser of all commands; *prog* is how it calls itself, if not as it was called."""
     is_plugin = PurePath(sys.argv[0]).stem == _KUBECTL_PLUGIN
     parser = argparse.ArgumentParser(
-        prog="kubectl trainer-kai" if is_plugin else "trainer-kai",
+        prog=prog or ("kubectl trainer-kai" if is_plugin else "trainer-kai"),
         description="Gang scheduling of TrainJobs: preview, simulate, explain, manage queues.",
     )
     parser.add_argument(
@@ -42,11 +46,14 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_plan(commands)
     add_simulate(commands)
+    add_list(commands)
     add_why(commands)
     add_queue(commands)
+    add_top(commands)
     add_doctor(commands)
     add_migrate(commands)
     add_run(commands)
+    add_completion(commands)
     return parser
 
 

@@ -14,6 +14,7 @@ requests of a command. `bind` (a Binding) and `review_access` (a SubjectAccessRe
 that the API server does not store. `Discovery` finds the kinds that are served.
 """
 
+import dataclasses
 import os
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -311,12 +312,21 @@ async def process_client(
 
 
 @asynccontextmanager
-async def command_client(*, kubeconfig: str = "", context: str = "") -> AsyncIterator[Client]:
+async def command_client(
+    *,
+    kubeconfig: str = "",
+    context: str = "",
+    user: str = "",
+    timeout_s: float = _INTERACTIVE.timeout_s,
+) -> AsyncIterator[Client]:
+    """Open the client of one command; requests are sent as *user*, if one is named."""
     clock = SystemClock()
     rest_config = await find_rest_config(os.environ, clock, kubeconfig=kubeconfig, context=context)
+    rest_config = dataclasses.replace(rest_config, impersonated=user)
     needs_pooled = rest_config.proxy or rest_config.trust.server_name
     transport = _pooled_transport(rest_config) if needs_pooled else CommandTransport(rest_config)
-    client = Client(rest_config, transport, clock, NoRequestObserver(), retry_policy=_INTERACTIVE)
+    policy = msgspec.structs.replace(_INTERACTIVE, timeout_s=timeout_s)
+    client = Client(rest_config, transport, clock, NoRequestObserver(), retry_policy=policy)
     try:
         yield client
     finally:
@@ -464,6 +474,14 @@ class Discovery:
             resource = self._find(name.lower())
         return resource
 
+    async def find_kind(self, group: str, kind: str) -> Resource[PartialObject] | None:
+        """Return the kind of exactly this group, in the version that the API server prefers."""
+        resource = self._find_kind(group, kind)
+        if resource is None:
+            await self._refresh_if_due()
+            resource = self._find_kind(group, kind)
+        return resource
+
     async def serves(self, resource: Resource[Any]) -> bool:
         """Say whether exactly this group, version and plural is served."""
         if not self._serves(resource):
@@ -490,6 +508,10 @@ class Discovery:
             if plain and plain in names and group in ("", resource.group):
                 return resource
         return None
+
+    def _find_kind(self, group: str, kind: str) -> Resource[PartialObject] | None:
+        found = (it for it, _ in self._served if (it.group, it.kind) == (group, kind))
+        return next(found, None)
 
     def _serves(self, resource: Resource[Any]) -> bool:
         same = (resource.group, resource.version, resource.plural)

@@ -50,6 +50,7 @@ _FIRST_PAGE: Final = 50  # any object may be as large as the API server takes: 1
 _PAGE_BYTES: Final = 8 * 2**20  # of the pages that follow, as far as that can be known
 _YIELD_EVERY: Final = 50
 _NO_RETRY: Final = RetryPolicy(total_s=0)
+_NOT_SERVED_S: Final = 30.0  # until an optional kind is tried again, and at most twice that
 _SHORTEST_STREAM_S: Final = 1.0  # a stream that ends sooner and brings no event is no success
 
 
@@ -116,6 +117,7 @@ class Watch(Generic[T]):
         *,
         timing: WatchTiming = WatchTiming(),
         jitter: Callable[[], float] = random.random,
+        optional: bool = False,
     ) -> None:
         self.synced = False  # a list was reported to its end, once at least
         self.trouble = ""  # why nothing can come at the moment, and what helps
@@ -124,6 +126,7 @@ class Watch(Generic[T]):
         self._observer = observer
         self._timing = timing
         self._jitter = jitter
+        self._is_optional = optional
         self._name = _watch_name(target)
         self._known_objects: KnownObjects[T] = KnownObjects()
         self._version = ""  # the last one reported; "" asks for a list
@@ -142,6 +145,10 @@ class Watch(Generic[T]):
         while True:
             read, began_s = self._events_read, self._client.clock.monotonic_s()
             error = await self._list_and_follow(on_change, on_synced)
+            if self._is_optional and isinstance(error, NotFound):
+                self._report_not_served(error, on_change, on_synced)
+                await self._client.clock.sleep(_NOT_SERVED_S * (1 + self._jitter()))
+                continue
             progress = self._events_read > read
             lasted_s = self._client.clock.monotonic_s() - began_s
             is_first_expiry = isinstance(error, WatchExpired) and not expired
@@ -154,6 +161,19 @@ class Watch(Generic[T]):
             if error is not None or not (progress or lasted_s > _SHORTEST_STREAM_S):
                 wait_s = backoff.next_s(error.retry_after_s if error else None)
                 await self._client.clock.sleep(wait_s)
+
+    def _report_not_served(
+        self,
+        error: NotFound,
+        on_change: Callable[[Delta[T]], None],
+        on_synced: Callable[[], None],
+    ) -> None:
+        self._version, self.trouble = "", ""
+        self._known_objects.begin()
+        _deliver(on_change, self._known_objects.end())
+        on_synced()
+        self.synced = True
+        self._observer.watch_ended(self._name, "", error)
 
     async def _list_and_follow(
         self, on_change: Callable[[Delta[T]], None], on_synced: Callable[[], None]

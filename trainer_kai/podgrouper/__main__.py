@@ -11,7 +11,8 @@ from trainer_kai.kube.process.context import (
 from trainer_kai.kube.process.runner import Runner
 from trainer_kai.podgrouper.reconcile import Podgrouper
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from trainer_kai.service.settings import PodgrouperSettings
+from trainer_kai.policy.queueing.kind_defaults import KindDefaults
+from trainer_kai.service.settings import PodgrouperSettings, read_kind_defaults
 
 _NAME = "trainer_kai.podgrouper"
 
@@ -20,7 +21,12 @@ async def podgrouper(run: Runner, context: ProcessContext, settings: PodgrouperS
     client, metrics, log = context.client, context.metrics, context.log
     events = event_recorder(client, "trainer-kai-podgrouper", metrics, log)
     run.start("events", events.run, grace_s=5)
-    rules = GroupingRules(settings.mode, settings.scheduler_name, settings.default_queue)
+    rules = GroupingRules(
+        settings.mode,
+        settings.scheduler_name,
+        settings.default_queue,
+        kind_defaults=KindDefaults(read_kind_defaults(settings.kind_defaults)),
+    )
     grouper = Podgrouper(rules, events, metrics, log)
     grouper.start_watches(run, client, context.observer, context.health)
     candidate = leader_elector(client, settings.leader, metrics, log)

@@ -18,7 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from trainer_kai.api.cluster_kinds import PriorityClass
 from trainer_kai.api.meta import Key, Object, PartialObject
 from trainer_kai.api.names import GANG, MEMBERS, POD_GROUP, QUEUE, STAGE
-from trainer_kai.api.pod import Pod
+from trainer_kai.api.pod import BriefPod
 from trainer_kai.api.resources import JOBS, PODS, PRIORITY_CLASSES
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.events import EventObject, EventRecorder
@@ -29,7 +29,8 @@ from trainer_kai.kube.rest.request import DeleteOptions, ListTarget, Selection, 
 from trainer_kai.kube.rest.response import Conflict, NotFound
 from trainer_kai.kube.watch import Delta, DeltaType, Watch
 from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
-from trainer_kai.podgrouper.plan import GroupingPlan, ObservedState, plan
+from trainer_kai.podgrouper.other_kinds import OtherKinds
+from trainer_kai.podgrouper.plan import GroupingPlan, ObservedState, PodAssignment, plan
 from trainer_kai.podgrouper.store import PodgrouperStore
 from trainer_kai.podgrouper.watched_podgroup import (
     FIELD_MANAGER,
@@ -37,7 +38,7 @@ from trainer_kai.podgrouper.watched_podgroup import (
     WatchedPodGroup,
 )
 from trainer_kai.policy.podgroups.manifests import GroupingRules, ManifestFields
-from trainer_kai.policy.workloads.kinds import KINDS, OWNERS
+from trainer_kai.policy.workloads.kinds import KINDS, OWNERS, watch_name
 from trainer_kai.policy.workloads.workload import ObjectKey, Workload, WorkloadKind
 from trainer_kai.service.health import Health
 from trainer_kai.service.metrics import Metrics
@@ -45,6 +46,7 @@ from trainer_kai.service.metrics import Metrics
 T = TypeVar("T", bound=Object)
 
 _JOBS: Final = JOBS.with_struct(PartialObject)
+_PODS: Final = PODS.with_struct(BriefPod)
 _ORPHAN_S: Final = 60.0  # after which a PodGroup without owner and pods is deleted
 _APPLY: Final = WriteOptions(field_manager=FIELD_MANAGER, force=True)
 _ASSIGN: Final = WriteOptions(field_manager=FIELD_MANAGER)
@@ -65,9 +67,12 @@ class Podgrouper:
         self._metrics = metrics
         self._log = log
         self._store = PodgrouperStore(counts=rules.mode == "external")
+        self._others = OtherKinds(rules, self._store, self, recorder, metrics, log)
         self._unsupported_fields: frozenset[str] = frozenset()
         self._warned_uids: dict[ObjectKey, str] = {}  # of workloads with findings that were posted
         self._deferred_messages: dict[ObjectKey, str] = {}  # of the last Event `NotWhileRunning`
+        # Assigned pods that no watch has reported: the uid and the PodGroup. Older events may come.
+        self._unseen: dict[Key, tuple[str, str]] = {}
         self._applying: dict[Key, bool] = {}  # False: it was deleted before the answer came
         self._queues: dict[str, WorkQueue[ObjectKey]] = {}  # by kind, while this process leads
         self._orphan_queue: WorkQueue[Key] | None = None  # the same
@@ -80,24 +85,31 @@ class Podgrouper:
     ) -> None:
         watched = [*self._watched()]
         self._unsynced = len(watched)
+        # The API server serves these kinds only where their controllers are installed.
+        optional = {
+            *(watch_name(it.resource) for it in KINDS),
+            *(it.resource.plural for it in OWNERS),
+        }
         for name, target, on_change in watched:
-            watch = Watch(client, target, client_observer)
+            watch = Watch(client, target, client_observer, optional=name in optional)
             health.add_condition(f"{name} followed", watch.not_synced_reason)
             run.start(f"watch {name}", _watch_service(watch, on_change, self._once_synced()))
 
     def _watched(self) -> Iterator[tuple[str, ListTarget[Any], Callable[[Delta[Any]], None]]]:
         ours = Selection(labels=GANG)
         for kind in KINDS:
-            target = ListTarget(kind.resource)
-            yield kind.resource.plural, target, partial(self._on_workload, kind)
+            target = ListTarget(kind.resource, selection=Selection(labels=kind.selection))
+            yield watch_name(kind.resource), target, partial(self._on_workload, kind)
         yield "podgroups", ListTarget(WATCHED_PODGROUPS, selection=ours), self._on_podgroup
-        for kind in KINDS:
-            controlled = Selection(labels=kind.job_label)
-            yield "jobs", ListTarget(_JOBS, "", controlled, only_metadata=True), self._on_job
+        for label in filter(None, (kind.job_label for kind in KINDS)):
+            target = ListTarget(_JOBS, "", Selection(labels=label), only_metadata=True)
+            yield f"jobs with {label}", target, self._on_job
         for owner in OWNERS:
-            target = ListTarget(owner, only_metadata=True)
-            yield owner.plural, target, partial(self._on_owner, owner.kind)
-        yield "pods", ListTarget(PODS, selection=ours), self._on_pod
+            owners = ListTarget(owner.resource.with_struct(PartialObject), only_metadata=True)
+            yield owner.resource.plural, owners, partial(self._on_owner, owner.resource.kind)
+        if self._rules.mode == "bundled":
+            ours = Selection(fields=f"spec.schedulerName={self._rules.scheduler_name}")
+        yield "pods", ListTarget(_PODS, selection=ours), self._on_pod
         yield "priorityclasses", ListTarget(PRIORITY_CLASSES), self._on_priority_class
 
     async def lead(self, client: Client) -> None:
@@ -120,6 +132,8 @@ class Podgrouper:
             orphan_queue.add(group)
         self._queues, self._orphan_queue = queues, orphan_queue
         services = [*(it.run() for it in queues.values()), orphan_queue.run()]
+        if self._rules.mode == "bundled":
+            services += self._others.lead(client)
         running = [asyncio.create_task(it) for it in services]
         try:
             ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -127,6 +141,7 @@ class Podgrouper:
                 task.result()
         finally:
             self._queues, self._orphan_queue = {}, None
+            self._others.stop()
             await cancel_all(running)
 
     def _new_queue(self, client: Client, kind: WorkloadKind) -> WorkQueue[ObjectKey]:
@@ -167,35 +182,56 @@ class Podgrouper:
         # The PodGroups of a workload that was deleted are garbage collected.
         if workload is None:
             return None
+        workload = await self._others.with_namespace_queue(self._store.with_owner_values(workload))
         uid = workload.metadata.uid
-        observed = ObservedState(
-            self._store.groups(uid),
-            self._unsupported_fields,
-            self._store.has_owner(workload),
-            self._store.is_running(uid),
-            self._store.priority_classes,
-        )
-        steps = plan(workload, observed, self._store.members(workload), self._rules)
+        observed = self.observed(uid)._replace(has_owner=self._store.has_owner(workload))
+        # Owners may lead to the same pods as their labels.
+        members = (*self._others.members(workload), *self._store.members(workload))
+        pods = {it.key: it for it in members}.values()
+        steps = plan(workload, observed, pods, self._rules)
         self._warn(workload, steps)
         self._post_deferred(workload, steps)
         before = self._podgroup_queues(workload)
         try:
             for fields in steps.apply:
-                await self._apply(client, fields)
+                await self.apply(client, fields)
         finally:
             if steps.is_first and self._store.groups(uid):
                 self._post_created(workload, steps)
             self._post_queue_change(workload, before)
-        for pod, merged in steps.assign:
-            try:
-                await client.merge_patch(PODS, pod, merged, _ASSIGN)
-            except (NotFound, Conflict):
-                continue  # the pod was deleted or recreated: the watch reports that
-            self._metrics.pods_assigned.inc()
-            self._log.info("pod assigned", pod=str(pod), group=_podgroup_name(merged))
+        for assignment in steps.assign:
+            if await self.assign(client, assignment):
+                self._store.pod_assigned(assignment.key, assignment.uid, assignment.group)
         return None
 
-    async def _apply(self, client: Client, fields: ManifestFields) -> None:
+    def observed(self, uid: str) -> ObservedState:
+        """Return what is known of the PodGroups of an object."""
+        return ObservedState(
+            self._store.groups(uid),
+            self._unsupported_fields,
+            is_running=self._store.is_running(uid),
+            priority_classes=self._store.priority_classes,
+        )
+
+    async def assign(self, client: Client, assignment: PodAssignment) -> bool:
+        """Say whether the pod is still there."""
+        pod, written = assignment.key, (assignment.uid, assignment.group)
+        if self._unseen.get(pod) == written:
+            return True
+        self._unseen[pod] = written  # before the answer, which the watch may outrun
+        try:
+            await client.merge_patch(_PODS, pod, assignment.fields, _ASSIGN)
+        except (NotFound, Conflict):
+            self._unseen.pop(pod, None)
+            return False  # the pod was deleted or recreated: the watch reports that
+        except BaseException:
+            self._unseen.pop(pod, None)
+            raise
+        self._metrics.pods_assigned.inc()
+        self._log.info("pod assigned", pod=str(pod), group=assignment.group)
+        return True
+
+    async def apply(self, client: Client, fields: ManifestFields) -> None:
         key = Key(fields["metadata"]["namespace"], fields["metadata"]["name"])
         self._applying[key] = True
         try:
@@ -273,7 +309,10 @@ class Podgrouper:
         if group is None:
             if change.key in self._applying:
                 self._applying[change.key] = False
-            self._enqueue(self._store.group_deleted(change.key, change.uid))
+            owner = self._store.group_deleted(change.key, change.uid)
+            if owner is not None:
+                self.enqueue_workload(owner)
+                self._others.group_deleted(owner)
         else:
             self._enqueue(self._store.group_changed(change.key, group))
             if change.key in self._store.orphans and self._orphan_queue is not None:
@@ -286,15 +325,26 @@ class Podgrouper:
         for key in self._store.owner_changed(ObjectKey(kind, *change.key), _present(change)):
             self._enqueue(key)
 
-    def _on_pod(self, change: Delta[Pod]) -> None:
-        self._enqueue(self._store.pod_changed(change.key, _present(change)))
+    def _on_pod(self, change: Delta[BriefPod]) -> None:
+        pod = _present(change)
+        _, written = self._unseen.get(change.key, ("", ""))
+        if pod is None or pod.metadata.annotations.get(POD_GROUP) == written:
+            self._unseen.pop(change.key, None)
+        self._enqueue(self._store.pod_changed(change.key, pod))
+        if self._rules.mode == "bundled":
+            self._others.pod_changed(change.key, pod)
 
     def _on_priority_class(self, change: Delta[PriorityClass]) -> None:
         self._store.priority_class_changed(change.key.name, _present(change))
 
     def _enqueue(self, key: ObjectKey | None) -> None:
-        queue = self._queues.get(key.kind) if key is not None else None
-        if key is not None and queue is not None:
+        if key is not None:
+            self.enqueue_workload(key)
+            self._others.owner_changed(key)
+
+    def enqueue_workload(self, key: ObjectKey) -> None:
+        queue = self._queues.get(key.kind)
+        if queue is not None:
             queue.add(key)
 
 
@@ -316,8 +366,3 @@ def _watch_service(
 def _described(fields: ManifestFields) -> str:
     annotations = fields["metadata"]["annotations"]
     return f"{annotations[MEMBERS]} ({annotations[STAGE]})"
-
-
-def _podgroup_name(merged: ManifestFields) -> str:
-    group: str = merged["metadata"]["annotations"][POD_GROUP]
-    return group

@@ -13,7 +13,6 @@ import msgspec
 
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.resources import PODGROUPS, Resource
-from trainer_kai.policy.workloads.kinds import kind_of_owner
 
 ManagedFieldPath: TypeAlias = tuple[str, ...]
 
@@ -66,10 +65,9 @@ def stored_podgroup(watched: WatchedPodGroup) -> StoredPodGroup:
         is_ours = managed.manager == FIELD_MANAGER and managed.operation == "Apply"
         if is_ours and not managed.subresource:
             ours |= _paths(bytes(managed.fields_v1))
-    owners = [
+    owners = [  # other objects may own it too
         {"apiVersion": it.api_version, "kind": it.kind, "name": it.name, "uid": it.uid}
         for it in meta.owner_references
-        if kind_of_owner(it) is not None  # other objects may own it too
     ]
     metadata = {
         "labels": meta.labels,

@@ -12,13 +12,16 @@ the event loop it would queue up before the plans.
 
 import asyncio
 import gzip
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar, overload
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, exposition
 from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.metrics_core import Metric as PrometheusMetric
 from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
 
 from trainer_kai.service.clock import Clock
 
@@ -86,6 +89,16 @@ class WorkQueueMeter:
 
     def retried(self) -> None:
         self._retries.inc()
+
+
+class _BeforeReads(Collector):
+    def __init__(self) -> None:
+        self.calls: Final[list[Callable[[], None]]] = []
+
+    def collect(self) -> Iterable[PrometheusMetric]:
+        for call in self.calls:
+            call()
+        return ()
 
 
 class Metrics:
@@ -200,7 +213,7 @@ class Metrics:
         Gauge,
         "admission_kept_bytes",
         "Memory in bytes of the objects in the admission cache, by kind: trainjobs, runtimes, "
-        "and texts (the texts of runtimes for lint).",
+        "texts (the texts of runtimes for lint), and resourceclaimtemplates.",
         "kind",
     )
     admission_left_out = Metric(
@@ -342,6 +355,19 @@ class Metrics:
     podgroups_waiting = Metric(
         Gauge, "podgroups_waiting", "PodGroups that wait, by reason.", "reason"
     )
+    unusable_gpus = Metric(
+        Gauge,
+        "unusable_gpus",
+        "Idle GPUs that no pod that waits can use, by cause: cpu, memory, part_of_gpu (too little "
+        "is left of shared GPUs), node_too_small (fewer are idle than a pod needs) or other.",
+        "cause",
+    )
+    node_unusable_gpus = Metric(
+        Gauge,
+        "node_unusable_gpus",
+        "The same by node, of the 100 nodes with the most.",
+        *("node", "cause"),
+    )
     loop_lag_seconds = Metric(
         Histogram,
         "loop_lag_seconds",
@@ -353,11 +379,17 @@ class Metrics:
         # Otherwise each counter has a second series, which no dashboard reads.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
+        self._before_reads: Final = _BeforeReads()
+        self.registry.register(self._before_reads)  # the first one, as they are read in this order
         prometheus_client.ProcessCollector(registry=self.registry)
         prometheus_client.PlatformCollector(registry=self.registry)
         prometheus_client.GCCollector(registry=self.registry)
         for attribute in all_metrics():  # so that a metric without events is zero, not missing
             getattr(self, attribute)
+
+    def call_before_reads(self, call: Callable[[], None]) -> None:
+        """Let gauges be set when they are read; the call is not made in the event loop."""
+        self._before_reads.calls.append(call)
 
     def work_queue(self, name: str) -> WorkQueueMeter:
         return WorkQueueMeter(self, name)

@@ -15,6 +15,7 @@ import pydantic
 from pydantic import AfterValidator, BaseModel, Field
 
 from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME, SHARED_GPU
+from trainer_kai.api.requested_values import PREEMPTIBILITIES
 from trainer_kai.api.scheduler_names import ACTIONS, ALWAYS_ON_PLUGINS, OPTIONAL_PLUGINS, Action
 from trainer_kai.api.syntax import dns_subdomain_fault, label_name_fault
 
@@ -23,6 +24,7 @@ UnannotatedAccess: TypeAlias = Literal["open", "closed"]
 
 _DAY_S: Final = 86_400.0
 _LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}(\.[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?)?")
 _DNS_NAME: Final = re.compile(rf"(\*\.)?({_LABEL}\.)*{_LABEL}", re.IGNORECASE)
 
 
@@ -79,6 +81,33 @@ def _gpu_replica_faults(text: str) -> Iterator[str]:
             yield f"{part!r} should be the part of a GPU that one is: a number up to 1, from 0.001"
         else:
             yield from filter(None, [label_name_fault(name)])
+
+
+def read_kind_defaults(text: str) -> dict[str, tuple[str, str]]:
+    """Return the PriorityClass and the preemptibility of each kind in a setting.
+
+    Raise `ValueError` for what is not of the form KIND=CLASS or KIND=CLASS/PREEMPTIBILITY.
+    """
+    defaults = {}
+    for item in split_names(text):
+        kind, _, values = item.partition("=")
+        name, slash, preemptibility = values.strip().partition("/")
+        is_known = preemptibility in PREEMPTIBILITIES if slash else True
+        if not (_KIND.fullmatch(kind.strip()) and is_known) or dns_subdomain_fault(name):
+            raise ValueError(item)
+        defaults[kind.strip()] = name, preemptibility
+    return defaults
+
+
+def _kind_default_faults(text: str) -> Iterator[str]:
+    for item in split_names(text):
+        try:
+            read_kind_defaults(item)
+        except ValueError:
+            yield (
+                f"{item!r} should be a kind and a PriorityClass, such as Deployment.apps=train, or "
+                f"also {' or '.join(PREEMPTIBILITIES)}, such as Job.batch=train/preemptible"
+            )
 
 
 def _kubernetes_name_faults(text: str) -> Iterator[str]:
@@ -275,6 +304,16 @@ class _QueueAccessPart(_Model):
     queue_access: QueueAccessSettings = QueueAccessSettings()
 
 
+class _KindDefaultsPart(_Model):
+    """The settings that webhook and podgrouper share: both know the class of a workload."""
+
+    kind_defaults: Annotated[str, _checked(_kind_default_faults)] = ""
+    """The PriorityClass, and optionally the preemptibility, of PodGroups for which neither their
+    workload nor its pods name one, by the kind of the workload: `Kind.group` or `Kind`, separated
+    by commas, such as `Deployment.apps=train, Notebook=build/preemptible`; kinds that are not
+    listed have KAI's defaults."""
+
+
 class WebhookServerSettings(_Model):
     address: str = ""
     """The IP address that the webhook listens on; empty means all interfaces."""
@@ -375,10 +414,18 @@ class AdmissionSettings(_Model):
     with `grows` the current nodes are no reason for a refusal."""
 
 
-class WebhookPart(_QueueAccessPart, _GpuSharingPart):
+class GangSettings(_Model):
+    indexed_jobs: bool = False
+    """Whether the pods of an Indexed Job start together if it has as many completions as
+    parallelism: the webhook writes `kai.scheduler/batch-min-member` on such Jobs of this scheduler,
+    unless they have it."""
+
+
+class WebhookPart(_QueueAccessPart, _GpuSharingPart, _KindDefaultsPart):
     """The settings that only the webhook has."""
 
     admission: AdmissionSettings = AdmissionSettings()
+    gangs: GangSettings = GangSettings()
     server: WebhookServerSettings = WebhookServerSettings()
     tls: TlsSettings = TlsSettings()
 
@@ -387,7 +434,7 @@ class WebhookSettings(WebhookPart, Settings):
     """The settings of the webhook."""
 
 
-class PodgrouperPart(_Model):
+class PodgrouperPart(_KindDefaultsPart):
     """The settings that only the podgrouper has."""
 
     leader: LeaderSettings = LeaderSettings(name="trainer-kai-podgrouper")
@@ -398,12 +445,14 @@ class PodgrouperSettings(PodgrouperPart, Settings):
 
 
 class PolicySettings(_Model):
-    gpu_placement: Literal["binpack", "spread"] = "binpack"
-    """The placement of pods with GPUs: fill up nodes (`binpack`), or use the nodes with the most
-    free GPUs (`spread`)."""
+    gpu_placement: Literal["binpack", "spread", "fragmentation"] = "binpack"
+    """The placement of pods with GPUs: fill up nodes (`binpack`), use the nodes with the most free
+    GPUs (`spread`), or leave as few free GPUs as possible that other pods cannot use
+    (`fragmentation`, which is not in KAI)."""
 
-    cpu_placement: Literal["binpack", "spread"] = "binpack"
-    """The placement of pods without GPUs, by CPU: `binpack` or `spread`."""
+    cpu_placement: Literal["binpack", "spread", "fragmentation"] = "binpack"
+    """The placement of pods without GPUs: by CPU (`binpack` or `spread`), or where they leave the
+    most GPUs that other pods can use (`fragmentation`)."""
 
     victims: Literal["kai", "least-work-lost", "fewest-podgroups"] = "kai"
     """The order of victims: KAI's order (`kai`), the least work lost since a checkpoint first
@@ -456,6 +505,10 @@ class SchedulerPart(_QueueAccessPart, _GpuSharingPart):
     staleness_grace_s: _Seconds = 60.0
     """The time in seconds for which a PodGroup can run with fewer pods than its minimum before all
     its pods are evicted."""
+
+    ungrouped_wait_s: float = Field(default=30.0, ge=0, allow_inf_nan=False)
+    """The time in seconds for which a new pod with an owner waits for the podgrouper to assign it
+    to a PodGroup, before it is scheduled alone; 0 means not at all."""
 
     max_termination_grace_s: float = Field(default=3600.0, ge=0, allow_inf_nan=False)
     """The longest termination grace period in seconds of a pod; a terminating pod with a longer

@@ -7,6 +7,7 @@ import msgspec
 
 Operation: TypeAlias = Mapping[str, Any]
 FieldPath: TypeAlias = tuple[str | int, ...]  # keys of maps, indexes of lists
+_TEMPLATE_LABELS: Final = ("f:template", "f:metadata", "f:labels")
 
 
 class PatchBuilder:
@@ -114,9 +115,12 @@ class FieldManagers:
     def sets_annotation(self, name: str) -> bool:
         return self._contains("f:metadata", "f:annotations", f"f:{name}")
 
+    def sets_job_template_label(self, name: str) -> bool:
+        return self._contains("f:spec", *_TEMPLATE_LABELS, f"f:{name}")
+
     def sets_template_label(self, replicated_job: str, name: str) -> bool:
         job_key = f"k:{msgspec.json.encode({'name': replicated_job}).decode()}"
-        template = ("f:template", "f:spec", "f:template", "f:metadata", "f:labels", f"f:{name}")
+        template = ("f:template", "f:spec", *_TEMPLATE_LABELS, f"f:{name}")
         return self._contains("f:spec", "f:replicatedJobs", job_key, *template)
 
     def _contains(self, *path: str) -> bool:

@@ -12,11 +12,25 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from trainer_kai.api.cluster_kinds import Node, PriorityClass
+from trainer_kai.api.device_kinds import (
+    DeviceClass,
+    RequestedClass,
+    ResourceClaimTemplate,
+    requested_classes,
+)
 from trainer_kai.api.kai_kinds import Queue, QueueSpec, Topology, TopologySpec
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import QUEUE, TRAINER
 from trainer_kai.api.quantity import Quantity
-from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, QUEUES, TOPOLOGIES, Resource
+from trainer_kai.api.resources import (
+    CLAIM_TEMPLATES,
+    DEVICE_CLASSES,
+    NODES,
+    PRIORITY_CLASSES,
+    QUEUES,
+    TOPOLOGIES,
+    Resource,
+)
 from trainer_kai.api.text import first_listed
 from trainer_kai.api.trainjob import RuntimeRef, TrainJobStatus
 from trainer_kai.policy.expand.jobset import (
@@ -31,6 +45,7 @@ from trainer_kai.policy.queueing.queue_access import (
     QueueAccessMode,
     effective_queue_access,
 )
+from trainer_kai.policy.queueing.topology_default import own_topology_default
 from webhook.cache.runtimes import (
     OBJECT_BYTES,
     BoundedStore,
@@ -44,6 +59,9 @@ _FINISHED: Final = ("Complete", "Failed")
 _MAX_TRAINJOBS_BYTES: Final = 48 << 20  # room for 30,000 and more
 _MAX_TRAINJOB_BYTES: Final = 16 << 10  # one TrainJob: names and durations
 _MAX_NAMED_CHILDREN: Final = 3
+_MAX_TEMPLATES_BYTES: Final = 8 << 20  # room for thousands
+_MAX_TEMPLATE_BYTES: Final = 16 << 10  # one template: the names of its requests and classes
+_REQUEST_BYTES: Final = 200
 
 
 class SlimTrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
@@ -161,6 +179,11 @@ class ClusterObjects:
         self._non_preemptible: Final[dict[str, Mapping[str, Quantity]]] = {}
         self._priority_classes: Final[dict[str, PriorityClass]] = {}
         self._topologies: Final[dict[str, TopologySpec]] = {}
+        self._topology_defaults: Final[dict[str, Mapping[str, str]]] = {}
+        self._device_classes: Final[dict[str, None]] = {}
+        self.claim_templates: Final = BoundedStore[tuple[RequestedClass, ...]](
+            _MAX_TEMPLATES_BYTES, _MAX_TEMPLATE_BYTES
+        )
         self._listed: Final[set[str]] = set()
 
     def put_node(self, node: Node) -> None:
@@ -172,10 +195,12 @@ class ClusterObjects:
     def put_queue(self, queue: Queue) -> None:
         name = queue.metadata.name
         self._queues[name] = queue.spec
+        self._topology_defaults[name] = own_topology_default(queue.metadata.annotations)
         self._non_preemptible[name] = queue.status.allocated_non_preemptible
 
     def drop_queue(self, key: Key) -> None:
         self._queues.pop(key.name, None)
+        self._topology_defaults.pop(key.name, None)
         self._non_preemptible.pop(key.name, None)
 
     def put_priority_class(self, priority_class: PriorityClass) -> None:
@@ -193,6 +218,24 @@ class ClusterObjects:
 
     def drop_topology(self, key: Key) -> None:
         self._topologies.pop(key.name, None)
+
+    def put_device_class(self, device_class: DeviceClass) -> None:
+        self._device_classes[device_class.metadata.name] = None
+
+    def drop_device_class(self, key: Key) -> None:
+        self._device_classes.pop(key.name, None)
+
+    def put_claim_template(self, template: ResourceClaimTemplate) -> None:
+        requested = requested_classes(template.spec.spec)
+        texts = (*template.metadata.key, *(text for it in requested for text in it))
+        size = OBJECT_BYTES + _REQUEST_BYTES * len(requested) + text_bytes(texts)
+        self.claim_templates.put(template.metadata.key, requested, size)
+
+    def drop_claim_template(self, key: Key) -> None:
+        self.claim_templates.drop(key)
+
+    def _claim_template(self, key: Key) -> tuple[RequestedClass, ...] | None:
+        return () if self.claim_templates.is_left_out(key) else self.claim_templates.get(key)
 
     @property
     def non_preemptible_usage(self) -> Mapping[str, Mapping[str, Quantity]]:
@@ -212,6 +255,11 @@ class ClusterObjects:
             topologies=self._topologies if TOPOLOGIES.plural in listed else None,
             autoscales=autoscales,
             shares_gpus=shares_gpus,
+            topology_defaults=self._topology_defaults,
+            device_classes=(
+                self._device_classes.keys() if DEVICE_CLASSES.plural in listed else None
+            ),
+            claim_template=self._claim_template if CLAIM_TEMPLATES.plural in listed else None,
         )
 
 
@@ -255,4 +303,5 @@ class AdmissionCache:
 
     @property
     def stores(self) -> Mapping[str, BoundedStore[Any]]:
-        return {"trainjobs": self._trainjobs, **self.runtimes.stores}
+        templates = {CLAIM_TEMPLATES.plural: self.cluster.claim_templates}
+        return {"trainjobs": self._trainjobs, **templates, **self.runtimes.stores}

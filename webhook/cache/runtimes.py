@@ -244,6 +244,9 @@ class BoundedStore(Generic[V]):
         """Return a value; None if the key is unknown or left out."""
         return self._values.get(key)
 
+    def is_left_out(self, key: Key) -> bool:
+        return key in self._left_out
+
     @property
     def held_bytes(self) -> int:
         return self._budget.total

@@ -108,18 +108,20 @@ class QueueHandler:
     async def _known_queues(self) -> KnownQueues:
         """Return all queues as they are now, or else as they were watched last."""
         reads = self._metrics.admission_live_reads
+        watched = self._cache.cluster.known_cluster(autoscales=False)
         try:
             async with asyncio.timeout(_QUEUES_S), self._queue_lists:
                 queues = await self._live.queues()
         except (ApiError, TimeoutError) as error:
             reads.labels("failed").inc()
             self._log.warning("queues not listed", error=_error_text(error, _QUEUES_S))
-            known = self._cache.cluster.known_cluster(autoscales=False).queues
-            return KnownQueues(dict(known or {}), is_current=False)
+            specs = dict(watched.queues or {})
+            return KnownQueues(specs, topologies=watched.topologies, is_current=False)
         reads.labels("found").inc()
         return KnownQueues(
             {name: it.spec for name, it in queues.items()},
             {name: it.status for name, it in queues.items()},
+            watched.topologies,
         )
 
     async def _use_of(self, queues: frozenset[str]) -> QueueUse:

@@ -1,4 +1,4 @@
-"""Answers reviews of TrainJobs: looks objects up for the rules, and checks access to queues.
+"""Answers reviews of TrainJobs: looks objects up for the rules.
 
 A review waits for at most one read of a runtime, one of an unknown queue, and the access checks,
 each with a time limit, of objects that the cache may not have; other reviews do not wait. If a
@@ -9,31 +9,24 @@ unchecked.
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, TypeAlias
-from weakref import WeakValueDictionary
 
 from structlog.typing import FilteringBoundLogger
 
-from trainer_kai.api.decode import DecodeError, decode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import RUN_AI
 from trainer_kai.api.resources import QUEUES
-from trainer_kai.errors import FieldError
 from trainer_kai.kube.client import AccessRequest, Client, RetryPolicy, review_access
 from trainer_kai.kube.rest.request import ListTarget, Selection
 from trainer_kai.kube.rest.response import ApiError, ErrorDetails, NotFound, Unavailable
 from trainer_kai.policy.podgroups.manifests import GroupingRules
-from trainer_kai.policy.queueing.queue_access import is_closed
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import UnannotatedAccess
 from webhook.admission.review import (
-    FORBIDDEN,
     NO_OBJECTIONS,
-    SERVICE_UNAVAILABLE,
     AdmissionRequest,
     AdmissionResponse,
     ValidationResult,
-    denied,
 )
 from webhook.cache.admission_cache import (
     TRAINJOBS,
@@ -42,14 +35,15 @@ from webhook.cache.admission_cache import (
     summarize_trainjob,
 )
 from webhook.cache.runtimes import CLUSTER_RUNTIMES, RUNTIMES, RuntimeSummary
-from webhook.rules.access_requests import (
-    VERB,
-    AccessCache,
-    QueueAccessRequest,
-    UserInfo,
-    forbidden_fault,
+from webhook.reviews.queue_access_check import (
+    LOOKUP_TIMEOUT_S,
+    MayUseQueue,
+    QueueAccessChecker,
+    error_text,
+    retry_later,
 )
-from webhook.rules.trainjob_queue_sources import QUEUE_LABEL_PATH, RUNTIME_REF_PATH, RequestedQueue
+from webhook.rules.access_requests import VERB, QueueAccessRequest
+from webhook.rules.trainjob_queue_sources import RUNTIME_REF_PATH
 from webhook.rules.trainjob_validate import (
     LintPolicy,
     TrainJobContext,
@@ -63,12 +57,10 @@ from webhook.rules.trainjob_validate import (
 # None: it does not exist
 ReadTrainJob: TypeAlias = Callable[[Key], Awaitable[TrainJobSummary | None]]
 ReadRuntime: TypeAlias = Callable[[Key], Awaitable[RuntimeSummary | None]]
-MayUseQueue: TypeAlias = Callable[[QueueAccessRequest], Awaitable[bool]]
 HasQueue: TypeAlias = Callable[[str], Awaitable[bool]]
 _LOOKUP_RETRY_POLICY: Final = RetryPolicy(timeout_s=0.8, total_s=0.8)
 # the API server waits 5 s for a review
 _TRAINJOB_RETRY_POLICY: Final = RetryPolicy(timeout_s=1.5, total_s=2.0)
-_LOOKUP_TIMEOUT_S: Final = 0.9  # of each read, and of all access checks: the user waits for them
 _TRAINJOB_READ_S: Final = 3.5  # including the wait for the read limit
 
 
@@ -102,15 +94,15 @@ class TrainJobHandler:
         self._cache = cache
         self._policy = admission_policy
         self._live = live
-        self._clock = clock
         self._metrics = metrics
         self._log = log
-        self._access_cache = AccessCache()
-        self._locks: WeakValueDictionary[QueueAccessRequest, asyncio.Lock] = WeakValueDictionary()
+        unannotated, may_use = admission_policy.unannotated, live.may_use_queue
+        self.queue_access: Final = QueueAccessChecker(
+            cache.queues, unannotated, may_use, clock, metrics, log
+        )
 
     def fails_closed(self) -> bool:
-        """Say whether a creation is denied after an error: it could enter a closed queue."""
-        return self._cache.queues.has_closed_queue or self._policy.unannotated == "closed"
+        return self.queue_access.fails_closed()
 
     async def answer(self, request: AdmissionRequest) -> AdmissionResponse:
         review = read_trainjob(request)
@@ -159,11 +151,11 @@ class TrainJobHandler:
             return runtime, ""
         reads = self._metrics.admission_live_reads
         try:
-            async with asyncio.timeout(_LOOKUP_TIMEOUT_S):
+            async with asyncio.timeout(LOOKUP_TIMEOUT_S):
                 runtime = await self._live.runtime(review.runtime)
         except (ApiError, TimeoutError) as error:
             reads.labels("failed").inc()
-            reason = _error_text(error)
+            reason = error_text(error)
             self._log.warning("runtime not read", runtime=str(review.runtime), error=reason)
             return None, reason
         reads.labels("gone" if runtime is None else "found").inc()
@@ -172,11 +164,11 @@ class TrainJobHandler:
     async def _queue_exists(self, queue: str) -> bool:
         reads = self._metrics.admission_live_reads
         try:
-            async with asyncio.timeout(_LOOKUP_TIMEOUT_S):
+            async with asyncio.timeout(LOOKUP_TIMEOUT_S):
                 exists = await self._live.has_queue(queue)
         except (ApiError, TimeoutError) as error:
             reads.labels("failed").inc()
-            self._log.warning("queue not read", queue=queue, error=_error_text(error))
+            self._log.warning("queue not read", queue=queue, error=error_text(error))
             return False
         reads.labels("found" if exists else "gone").inc()
         return exists
@@ -190,69 +182,9 @@ class TrainJobHandler:
     ) -> ValidationResult:
         """Return a denial where the user or the namespace may not use a closed queue."""
         if validation.may_miss_queue and self.fails_closed():
-            return _retry_later(RUNTIME_REF_PATH, f"the queue of the runtime is unknown: {problem}")
-        closed_queues = [it for it in validation.requested_queues if self._is_closed(it.queue)]
-        user_info = UserInfo()
-        if any(it.is_user_choice for it in closed_queues):
-            try:
-                user_info = decode(UserInfo, request.user_info)
-            except DecodeError as error:
-                return _retry_later("request.userInfo", error.fault.message)
-        deadline_s = asyncio.get_running_loop().time() + _LOOKUP_TIMEOUT_S
-        for requested in closed_queues:
-            result = await self._check_queue(user_info, review.namespace, requested, deadline_s)
-            if result != NO_OBJECTIONS:
-                return result  # one denial is enough for the author
-        return NO_OBJECTIONS
-
-    def _is_closed(self, queue: str) -> bool:
-        return is_closed(self._cache.queues.access(queue), self._policy.unannotated)
-
-    async def _check_queue(
-        self, user_info: UserInfo, namespace: str, requested: RequestedQueue, deadline_s: float
-    ) -> ValidationResult:
-        queue, path = requested.queue, requested.path or QUEUE_LABEL_PATH
-        access_requests = [QueueAccessRequest.for_namespace(namespace, queue)]
-        if requested.is_user_choice:
-            access_requests.insert(0, QueueAccessRequest.for_user(user_info, namespace, queue))
-        denied_requests = []
-        for access_request in access_requests:
-            try:
-                async with asyncio.timeout_at(deadline_s):
-                    may_use = await self._may_use_queue(access_request)
-            except (ApiError, TimeoutError) as error:
-                reason = _error_text(error)
-                self._metrics.admission_permissions.labels("failed").inc()
-                self._log.warning("queue access not checked", queue=queue, error=reason)
-                message = f"access of {access_request.subject} to queue {queue!r} cannot be checked"
-                return _retry_later(path, f"{message}: {reason}")
-            self._metrics.admission_permissions.labels("allowed" if may_use else "refused").inc()
-            if not may_use:
-                denied_requests.append(access_request)
-        if not denied_requests:
-            return NO_OBJECTIONS
-        access = self._cache.queues.access(queue)
-        return denied(forbidden_fault(denied_requests, access, path), FORBIDDEN)
-
-    async def _may_use_queue(self, access_request: QueueAccessRequest) -> bool:
-        """Return the cached answer, or ask the API server; equal requests share one answer."""
-        lock = self._locks.setdefault(access_request, asyncio.Lock())
-        async with lock:
-            is_allowed = self._access_cache.get(access_request, self._clock.monotonic_s())
-            if is_allowed is None:
-                is_allowed = await self._live.may_use_queue(access_request)
-                now_s = self._clock.monotonic_s()
-                self._access_cache.put(access_request, now_s, is_allowed=is_allowed)
-        return is_allowed
-
-
-def _retry_later(path: str, message: str) -> ValidationResult:
-    """Deny a TrainJob that could enter a closed queue unchecked; its author can try again."""
-    return denied(FieldError(path, f"{message}. Try again"), SERVICE_UNAVAILABLE)
-
-
-def _error_text(error: Exception) -> str:
-    return str(error) or f"no answer within {_LOOKUP_TIMEOUT_S:g} s"
+            return retry_later(RUNTIME_REF_PATH, f"the queue of the runtime is unknown: {problem}")
+        requested = validation.requested_queues
+        return await self.queue_access.check(request.user_info, review.namespace, requested)
 
 
 def trainjob_reader(client: Client, read_limit: asyncio.Semaphore) -> ReadTrainJob:

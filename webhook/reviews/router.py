@@ -3,8 +3,8 @@
 After an internal error the object is allowed as it is, except a new object that must not pass
 unchecked: that is denied with 503. Trainer retries its JobSet; a user retries the TrainJob.
 
-JobSets, pods and workloads need one lookup at most, and are answered here; TrainJobs and queues
-have modules of their own. For a pod, or a workload other than a TrainJob, nothing is read.
+Pods, and workloads that are only validated, need no lookup and are answered here; TrainJobs, Jobs
+with JobSets, and queues have modules of their own.
 """
 
 import secrets
@@ -15,8 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.errors import FieldError
-from trainer_kai.kube.rest.response import ApiError
-from trainer_kai.policy.podgroups.manifests import GroupingRules
+from trainer_kai.policy.podgroups.manifests import GroupingMode
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.metrics import Metrics
 from webhook.admission.review import (
@@ -29,12 +28,12 @@ from webhook.admission.review import (
     encode_response,
     read_review,
 )
-from webhook.cache.admission_cache import AdmissionCache, TrainJobSummary
-from webhook.reviews.answer_trainjob import AdmissionPolicy, ReadTrainJob
-from webhook.rules.jobset_mutate import JobSetContext, JobSetReview, mutate_jobset, read_jobset
+from webhook.cache.admission_cache import AdmissionCache
+from webhook.reviews.answer_trainjob import AdmissionPolicy
 from webhook.rules.pod_devices import read_new_pod, restrict_devices
 from webhook.rules.pod_gpu_share import ShareRules, prepare_share, share_container
 from webhook.rules.pod_podgroup import mutate_pod
+from webhook.rules.roles_validate import roles_kind_of, validate_roles
 from webhook.rules.workload_validate import WorkloadContext, validate_workload
 
 Decide: TypeAlias = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
@@ -59,21 +58,16 @@ class Route(NamedTuple):
 class ReviewRouter:
     def __init__(
         self,
-        cache: AdmissionCache,
-        rules: GroupingRules,
-        read: ReadTrainJob,
+        mode: GroupingMode,
         clock: Clock,
         metrics: Metrics,
         log: FilteringBoundLogger,
     ) -> None:
-        self._cache = cache
-        self._rules = rules
-        self._read_trainjob = read
+        self._mode: Final = mode
         self._clock = clock
         self._metrics = metrics
         self._log = log
         self._routes: Final[dict[str, Route]] = {
-            "/mutate/jobset": Route("jobset", self._review_jobset, lambda: True),
             "/mutate/pod": Route("pod", self._review_pod),
         }
 
@@ -114,56 +108,12 @@ class ReviewRouter:
         return reply, answer.outcome
 
     async def _review_pod(self, request: AdmissionRequest) -> AdmissionResponse:
-        return mutate_pod(request, self._rules.mode)
-
-    async def _review_jobset(self, request: AdmissionRequest) -> AdmissionResponse:
-        review = read_jobset(request, self._rules)
-        if isinstance(review, AdmissionResponse):
-            return review
-        try:
-            trainjob = await self._owning_trainjob(review)
-        except ApiError as error:
-            return self._answer_without_trainjob(review, error)
-        runtime_queue = self._cache.runtimes.queue(trainjob.runtime) if trainjob else ""
-        namespace = self._cache.namespace_labels(review.trainjob.namespace)
-        runtime = self._cache.runtimes.summary(trainjob.runtime) if trainjob else None
-        launcher_trains = runtime is None or runtime.launcher_trains
-        context = JobSetContext(trainjob, runtime_queue, namespace, launcher_trains)
-        answer = mutate_jobset(review, context, self._rules)
-        if answer.operations and not request.dry_run:
-            fields = {"operation": request.operation, "warnings": list(answer.warnings)}
-            self._log.info("jobset patched", trainjob=str(review.trainjob), **fields)
-        return answer
-
-    async def _owning_trainjob(self, review: JobSetReview) -> TrainJobSummary | None:
-        """Return the owner of a JobSet, read from the API server if it may not be cached yet."""
-        trainjob = self._cache.trainjob(review.trainjob)
-        if trainjob is None or trainjob.uid != review.owner_reference.uid or not review.is_create:
-            reads = self._metrics.admission_live_reads
-            try:
-                trainjob = await self._read_trainjob(review.trainjob)
-            except ApiError:
-                reads.labels("failed").inc()
-                raise
-            reads.labels("found" if trainjob else "gone").inc()
-        if trainjob is not None and trainjob.uid != review.owner_reference.uid:
-            return None  # the owner was deleted; this is a newer TrainJob with the same name
-        return trainjob
-
-    def _answer_without_trainjob(self, review: JobSetReview, error: ApiError) -> AdmissionResponse:
-        """Answer without the TrainJob: deny a creation, which is retried; allow an update."""
-        key = str(review.trainjob)
-        self._log.warning("trainjob not read", trainjob=key, error=str(error))
-        message = f"TrainJob {key} cannot be read: {error}"
-        if review.is_create:
-            denial = AdmissionDenial(SERVICE_UNAVAILABLE, f"{message}. Try again")
-            return AdmissionResponse(denial=denial)
-        return AdmissionResponse(warnings=(f"the queue of the JobSet is not changed: {message}",))
+        return mutate_pod(request, self._mode)
 
 
 def _internal_error(route: Route, request: AdmissionRequest) -> AdmissionResponse:
     kind = request.kind.kind
-    handled = "changed" if kind in {"JobSet", "Pod"} else "validated"
+    handled = "changed" if kind in {"JobSet", "Job", "Pod"} else "validated"
     message = f"{_INTERNAL_ERROR}: this {kind} was not {handled}. {_INTERNAL_REMEDY}"
     if route.fails_closed() and request.operation == "CREATE":
         return AdmissionResponse(denial=AdmissionDenial(SERVICE_UNAVAILABLE, message))
@@ -183,7 +133,10 @@ class WorkloadHandler:
             cluster.non_preemptible_usage,
             self._policy.unannotated,
         )
-        return validate_workload(request, context, self._policy.rules).response()
+        rules, kind = self._policy.rules, roles_kind_of(request.kind)
+        if kind is not None:
+            return validate_roles(request, kind, context, rules).response()
+        return validate_workload(request, context, rules).response()
 
 
 class GpuAccessRules(NamedTuple):

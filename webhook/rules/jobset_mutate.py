@@ -1,10 +1,11 @@
-"""What is written into the JobSet of a TrainJob, at its creation, while it is suspended, and later.
+"""What is written into a JobSet of ours, at its creation, while it is suspended, and later.
 
-`read_jobset` decides whether a JobSet is ours, and finds its TrainJob; `mutate_jobset` returns the
-patch. At creation that is the scheduler name, the queue and our marks; later only the queue, and
-marks that were lost: JobSet would reject a changed scheduler name. A value of a user stays, with
-two exceptions: a queue with higher precedence overwrites another one, and the annotation
-`trainer-kai.dev/admitted` is set on our JobSets and removed from all others.
+`read_jobset` decides whether a JobSet is ours: it has a TrainJob, or a user created it with our
+scheduler in a pod template. `mutate_jobset` returns the patch. At creation that is the scheduler
+name, the queue and our marks; later only the queue, and marks that were lost: JobSet would reject a
+changed scheduler name. A value of a user stays, with two exceptions: a queue with higher precedence
+overwrites another one, and the annotation `trainer-kai.dev/admitted` is set on our JobSets and
+removed from all others.
 
 Of an existing JobSet fields are restored. Trainer may apply a JobSet a second time right after its
 creation, before its cache has it. That replaces our labels by its own: the JobSet would have
@@ -25,6 +26,7 @@ from trainer_kai.api.meta import Key, Meta, OwnerReference, PartialObject
 from trainer_kai.api.names import (
     ADMITTED,
     ADMITTED_MARK,
+    FOLLOWS_TRAINJOB,
     GANG,
     JOBSET_CONTROLLER,
     QUEUE,
@@ -38,7 +40,9 @@ from trainer_kai.policy.expand.jobset import (
     CARRIED_ANNOTATIONS,
     CARRIED_LABELS,
     carried_to_pods,
+    requested_of_pods,
 )
+from trainer_kai.policy.podgroups.followed_values import followed_names
 from trainer_kai.policy.podgroups.grouping import PodGroupPlan, plan_podgroups
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.queueing.queue_resolution import (
@@ -66,6 +70,7 @@ from webhook.rules.jobset_deny import (
     other_schedulers,
     requests_our_scheduler,
 )
+from webhook.rules.trainjob_queue_sources import RequestedQueue
 
 _LABELS: Final[FieldPath] = ("metadata", "labels")
 
@@ -132,6 +137,7 @@ _ANNOTATIONS: Final[FieldPath] = ("metadata", "annotations")
 _TRUE: Final = "true"
 _QUEUE_PATH: Final = f"metadata.labels[{QUEUE}]"
 _MAX_NAMED_QUEUES: Final = 3
+_OUTRANK_TEMPLATES: Final = frozenset({QueueSource.OWN, QueueSource.TRAINJOB, QueueSource.RUNTIME})
 
 
 class JobSetContext(NamedTuple):
@@ -148,8 +154,8 @@ class JobSetReview(NamedTuple):
     jobset: JobSet
     old: JobSet | None
     tree: Any
-    trainjob: Key
-    owner_reference: OwnerReference
+    key: Key  # its TrainJob has the same name
+    owner_reference: OwnerReference | None  # to its TrainJob; None: a user created it
     our_jobs: Mapping[int, ReplicatedJob]  # by their index in the list
 
 
@@ -170,8 +176,9 @@ def read_jobset(
     is_create = request.operation == _CREATE
     owner = _trainjob_reference(jobset.metadata)
     managed_here = jobset.spec.managed_by in {"", JOBSET_CONTROLLER}
-    if owner is None or not managed_here or jobset.metadata.deletion_timestamp:
-        return _foreign_response(tree) if is_create else UNCHANGED
+    is_ours = managed_here and (owner is not None or _is_bare(jobset, rules))
+    if not is_ours or jobset.metadata.deletion_timestamp:
+        return foreign_response(tree, JOBSETS.kind) if is_create else UNCHANGED
     old = None if is_create else _admitted_before(request)
     if old is None and not is_create:
         return UNCHANGED
@@ -183,8 +190,9 @@ def read_jobset(
         if job.template.spec.template.spec.scheduler_name in {"", rules.scheduler_name}
     }
     if not our_jobs and not (is_create and other_schedulers(jobset)):
-        return _foreign_response(tree) if is_create else UNCHANGED
-    key = Key(request.namespace or jobset.metadata.namespace, owner.name)
+        return foreign_response(tree, JOBSETS.kind) if is_create else UNCHANGED
+    name = owner.name if owner is not None else jobset.metadata.name
+    key = Key(request.namespace or jobset.metadata.namespace, name)
     return JobSetReview(is_create, jobset, old, tree, key, owner, our_jobs)
 
 
@@ -206,6 +214,25 @@ def mutate_jobset(
         if denied is not None:
             return denied
     return _patched_response(review, context, rules, managed_fields, choice)
+
+
+def entered_queues(
+    review: JobSetReview, context: JobSetContext, rules: GroupingRules
+) -> tuple[RequestedQueue, ...]:
+    """Return the queues that the pods of a user's JobSet enter by this review.
+
+    An update may be that of a controller, so that only a queue that its author names counts.
+    """
+    if review.old is not None and not _is_suspended(review.jobset, review.old):
+        return ()
+    sources = _queue_sources(review, context, FieldManagers(review.tree["metadata"]))
+    choice = resolve_queue(sources, rules.default_queue)
+    is_named = choice.source in {QueueSource.OWN, QueueSource.POD_TEMPLATE}
+    chosen = RequestedQueue(choice.queue, "", is_user_choice=is_named)
+    if review.old is not None:
+        is_new = review.old.metadata.labels.get(QUEUE) != choice.queue
+        return (chosen,) if is_named and is_new else ()
+    return (chosen, *(RequestedQueue(it, "", is_user_choice=True) for it in choice.others))
 
 
 def _patched_response(
@@ -245,6 +272,14 @@ def _patched_response(
     return AdmissionResponse(patch.operations, (*warnings, *_warnings(patch, review, plan)))
 
 
+def _is_bare(jobset: JobSet, rules: GroupingRules) -> bool:
+    """Say whether a user created the JobSet, and names our scheduler in a pod template."""
+    return jobset.metadata.controller is None and any(
+        job.template.spec.template.spec.scheduler_name == rules.scheduler_name
+        for job in jobset.spec.replicated_jobs
+    )
+
+
 def _is_foreign_jobset(request: AdmissionRequest) -> bool:
     """Say whether an unreadable JobSet is not ours: it has no TrainJob, and no mark."""
     try:
@@ -260,17 +295,18 @@ def _too_large_response(request: AdmissionRequest, fault: str) -> AdmissionRespo
         return UNCHANGED
     meta = decode(PartialObject, request.object).metadata
     if _trainjob_reference(meta) is None:
-        return _foreign_response({"metadata": {"annotations": dict(meta.annotations)}})
+        tree = {"metadata": {"annotations": dict(meta.annotations)}}
+        return foreign_response(tree, JOBSETS.kind)
     return oversized_object("JobSet", fault)
 
 
-def _foreign_response(tree: Any) -> AdmissionResponse:
-    """Answer for a new JobSet that is not ours: remove the mark that only admission sets."""
+def foreign_response(tree: Any, kind: str) -> AdmissionResponse:
+    """Answer for a new workload that is not ours: remove the mark that only admission sets."""
     patch = PatchBuilder(tree)
     patch.remove((*_ANNOTATIONS, ADMITTED))
     if not patch.operations:
         return UNCHANGED
-    message = "removed: only trainer-kai sets this annotation, on JobSets that it schedules"
+    message = f"removed: only trainer-kai sets this annotation, on {kind}s that it schedules"
     return AdmissionResponse(patch.operations, (f"metadata.annotations[{ADMITTED}]: {message}",))
 
 
@@ -300,10 +336,12 @@ def _queue_sources(
 ) -> RequestedQueues:
     """Return the queue that each object names, without labels that admission wrote."""
     jobs = review.jobset.spec.replicated_jobs
+    labels = review.jobset.metadata.labels if managed_fields.sets_label(QUEUE) else {}
     return RequestedQueues(
         trainjob=context.trainjob.labels if context.trainjob else {},
         runtime_queue=context.runtime_queue,
-        jobset=review.jobset.metadata.labels if managed_fields.sets_label(QUEUE) else {},
+        jobset=labels if review.owner_reference is not None else {},
+        own=labels if review.owner_reference is None else {},
         templates=tuple(
             job.template.spec.template.metadata.labels
             if managed_fields.sets_template_label(job.name, QUEUE)
@@ -318,11 +356,11 @@ def _denied_response(
     review: JobSetReview, sources: RequestedQueues, choice: QueueChoice, rules: GroupingRules
 ) -> AdmissionResponse | None:
     """None for a JobSet that is ours, and not denied."""
-    others = other_schedulers(review.jobset)
+    others = other_schedulers(review.jobset) if review.owner_reference is not None else ()
     if others:
         reasons = requests_our_scheduler(review.jobset, sources, rules.scheduler_name)
         if not reasons:
-            return _foreign_response(review.tree)
+            return foreign_response(review.tree, JOBSETS.kind)
         return AdmissionResponse(denial=deny_two_schedulers(others, reasons))
     denial = deny_exclusive_placement(review.jobset, review.our_jobs) or deny_queue_name(choice)
     return AdmissionResponse(denial=denial) if denial else None
@@ -339,7 +377,7 @@ def _write_queue(
     patch.set((*_LABELS, QUEUE), choice.queue)
     for number, job in review.our_jobs.items():
         given = job.template.spec.template.metadata.labels.get(QUEUE)
-        has_higher_source = choice.source in {QueueSource.TRAINJOB, QueueSource.RUNTIME}
+        has_higher_source = choice.source in _OUTRANK_TEMPLATES
         is_outranked = has_higher_source or not managed_fields.sets_template_label(job.name, QUEUE)
         if not given or is_outranked:
             patch.set((*pod_template_path(number), *_LABELS, QUEUE), choice.queue)
@@ -357,6 +395,9 @@ def _copy_carried_metadata(
     """Copy labels and annotations from the TrainJob that the JobSet, or its pods, do not have."""
     if context.trainjob is None:
         return
+    followed = followed_names(patch.labels(_LABELS), patch.labels(_ANNOTATIONS))
+    if followed:  # a second review sees what the first one has copied
+        _set_if_empty(patch, (*_ANNOTATIONS, FOLLOWS_TRAINJOB), followed)
     for parent, names, given in (
         (_LABELS, CARRIED_LABELS, context.trainjob.labels),
         (_ANNOTATIONS, CARRIED_ANNOTATIONS, context.trainjob.annotations),
@@ -366,7 +407,7 @@ def _copy_carried_metadata(
                 patch.set((*parent, name), given[name])
     for number, added in carried_to_pods(
         review.jobset.spec.replicated_jobs,
-        context.trainjob.annotations,
+        requested_of_pods(context.trainjob.annotations, review.jobset.metadata.annotations),
         with_launcher=context.launcher_trains,
     ):
         for name, text in added.items() if number in review.our_jobs else ():

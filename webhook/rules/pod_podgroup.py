@@ -1,7 +1,7 @@
 """What is written on a pod at its creation: its PodGroup and PodSet, from its own labels alone.
 
-JobSet labels every pod with the name and uid of its JobSet, and admission labels the pod template
-with the PodGroup. So nothing is read from the API server.
+The controllers of workloads label every pod with the name and uid of its workload, and admission
+labels the pod template with the PodGroup. So nothing is read from the API server.
 """
 
 from collections.abc import Mapping
@@ -12,17 +12,20 @@ import msgspec
 from trainer_kai.api.decode import DecodeError, decode
 from trainer_kai.api.meta import OwnerReference
 from trainer_kai.api.names import (
+    COMPLETION_INDEX,
     GANG,
     JOB_INDEX,
-    JOBSET_NAME,
-    JOBSET_UID,
     POD_GROUP,
     REPLICATED_JOB,
+    SEGMENT_SIZE,
     SUBGROUP,
 )
 from trainer_kai.api.resources import JOBS, PODS
 from trainer_kai.policy.podgroups.grouping import podgroup_name, podset_name
 from trainer_kai.policy.podgroups.manifests import GroupingMode
+from trainer_kai.policy.podgroups.segments import segment_of
+from trainer_kai.policy.workloads.kinds import KINDS, kind_of_pod
+from trainer_kai.policy.workloads.workload import WorkloadKind
 from webhook.admission.patch import PatchBuilder
 from webhook.admission.review import (
     UNCHANGED,
@@ -31,7 +34,6 @@ from webhook.admission.review import (
     unreadable_object,
 )
 
-_JOBSET_LABELS: Final = (JOBSET_NAME, JOBSET_UID)
 _PODSET_LABELS: Final = (REPLICATED_JOB, JOB_INDEX)
 
 
@@ -58,36 +60,43 @@ def mutate_pod(request: AdmissionRequest, mode: GroupingMode) -> AdmissionRespon
     labels = meta.labels or {}
     if not labels.get(GANG):
         return UNCHANGED
-    fault = _fault(meta, labels, mode)
+    kind = kind_of_pod(labels) or KINDS[0]
+    is_ours = mode == "bundled"
+    has_podset = is_ours and bool(kind.form.jobs_path)
+    fault = _fault(meta, labels, kind, has_podset=has_podset)
     if fault:
         warning = f"metadata.labels[{GANG}]: the pod is added to no PodGroup: {fault}"
         return AdmissionResponse(warnings=(warning,))
-    return _podgroup_response(meta, labels, mode)
+    podset = podset_name(labels[REPLICATED_JOB], labels[JOB_INDEX]) if has_podset else ""
+    size, index = (meta.annotations or {}).get(SEGMENT_SIZE, ""), labels.get(COMPLETION_INDEX, "")
+    subgroup = segment_of(podset, size, index) if is_ours else ""
+    return _podgroup_response(meta, labels, kind, subgroup)
 
 
-def _fault(meta: _Metadata, labels: Mapping[str, str], mode: GroupingMode) -> str:
-    """Say why a pod is not a pod of a JobSet that we admitted."""
+def _fault(
+    meta: _Metadata, labels: Mapping[str, str], kind: WorkloadKind, *, has_podset: bool
+) -> str:
+    """Say why a pod is not a pod of a workload that we admitted."""
     owner = next((it for it in meta.owner_references or () if it.controller), None)
     if owner is None or (owner.api_version, owner.kind) != (JOBS.api_version, JOBS.kind):
         return "its controller is not a Job"
-    needed = _JOBSET_LABELS if mode == "external" else (*_JOBSET_LABELS, *_PODSET_LABELS)
+    needed = (kind.name_label, kind.uid_label, *(_PODSET_LABELS if has_podset else ()))
     missing = [name for name in needed if not labels.get(name)]
     return f"it lacks the label {' and the label '.join(missing)}" if missing else ""
 
 
 def _podgroup_response(
-    meta: _Metadata, labels: Mapping[str, str], mode: GroupingMode
+    meta: _Metadata, labels: Mapping[str, str], kind: WorkloadKind, subgroup: str
 ) -> AdmissionResponse:
-    podgroup = podgroup_name(labels[JOBSET_NAME], labels[JOBSET_UID], labels[GANG])
+    podgroup = podgroup_name(labels[kind.name_label], labels[kind.uid_label], labels[GANG])
     patch = PatchBuilder({"metadata": {"labels": meta.labels, "annotations": meta.annotations}})
     current = (meta.annotations or {}).get(POD_GROUP)
     is_replaced = current not in {None, podgroup}
     patch.set(("metadata", "annotations", POD_GROUP), podgroup)
-    if mode == "bundled" and (is_replaced or SUBGROUP not in labels):
-        podset = podset_name(labels[REPLICATED_JOB], labels[JOB_INDEX])
-        patch.set(("metadata", "labels", SUBGROUP), podset)
+    if subgroup and (is_replaced or SUBGROUP not in labels):
+        patch.set(("metadata", "labels", SUBGROUP), subgroup)
     if not is_replaced:
         return AdmissionResponse(patch.operations)
-    # Its gang would wait for it for ever: the PodGroup of the TrainJob counts all its pods.
+    # Its gang would wait for it for ever: the PodGroup of the workload counts all its pods.
     warning = f"metadata.annotations[{POD_GROUP}]: replaced by {podgroup}, the PodGroup of the pod"
     return AdmissionResponse(patch.operations, warnings=(warning,))

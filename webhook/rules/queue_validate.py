@@ -21,15 +21,18 @@ import msgspec
 
 from trainer_kai.api import resources
 from trainer_kai.api.decode import DecodeError, decode
-from trainer_kai.api.kai_kinds import QueueSpec, QueueStatus
+from trainer_kai.api.kai_kinds import QueueSpec, QueueStatus, TopologySpec
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import ALLOW_DELETE, QUEUE
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
+from trainer_kai.api.requested_values import requested_annotation_faults
 from trainer_kai.api.resources import QUEUES, Resource
 from trainer_kai.api.text import counted, listed_names, verb_form
 from trainer_kai.errors import FieldError
+from trainer_kai.policy.lint.field_values import topology_faults
 from trainer_kai.policy.misspelled_keys import QUEUE_KEYS, misspelled_keys, similar_name
 from trainer_kai.policy.queueing.queue_findings import queue_findings, queue_relatives
+from trainer_kai.policy.queueing.topology_default import TOPOLOGY_ANNOTATIONS
 from webhook.admission.review import (
     FORBIDDEN,
     NO_OBJECTIONS,
@@ -43,6 +46,7 @@ from webhook.admission.review import (
 _NAME: Final = "metadata.name"
 _REMEDY: Final = f"Delete these workloads or let them use another queue (label {QUEUE}) first"
 _PARENT: Final = "spec.parentQueue"
+_ANNOTATIONS: Final = "metadata.annotations"
 _MAX_NAMED: Final = 5  # queues of a cycle
 _OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE"})
 
@@ -69,6 +73,7 @@ class QueueReview(NamedTuple):
 class KnownQueues(NamedTuple):
     specs: Mapping[str, QueueSpec]
     statuses: Mapping[str, QueueStatus] = MappingProxyType({})
+    topologies: Mapping[str, TopologySpec] | None = None  # None if they are not known
     is_current: bool = True  # read for this review; False: as last watched, which may be outdated
 
 
@@ -99,7 +104,24 @@ def validate_queue(review: QueueReview, known: KnownQueues) -> ValidationResult:
     found = queue_findings(spec, queue_relatives(name, spec, known.specs))
     before = queue_findings(old.spec, queue_relatives(name, old.spec, known.specs)) if old else ()
     numbers = (FieldError(it.path, it.message) for it in found if it not in before)
-    return result.combined_with(warned(*numbers, *_misspelled(review)))
+    topology = _topology_faults(review.queue, known)
+    before_that = [*_topology_faults(old, known)] if old else []
+    places = (it for it in topology if it not in before_that)
+    return result.combined_with(warned(*numbers, *places, *_misspelled(review)))
+
+
+def _topology_faults(queue: _Queue, known: KnownQueues) -> Iterator[FieldError]:
+    """Yield what the scheduler ignores of the default topology of a queue's PodGroups."""
+    annotations = {
+        name: value
+        for name, value in queue.metadata.annotations.items()
+        if name in TOPOLOGY_ANNOTATIONS
+    }
+    yield from requested_annotation_faults(annotations, _ANNOTATIONS)
+    if known.topologies is None:
+        return
+    for it in topology_faults(annotations, _ANNOTATIONS, known.topologies, of_queue=True):
+        yield FieldError(it.path, it.message)
 
 
 def _misspelled(review: QueueReview) -> Iterator[FieldError]:

@@ -17,12 +17,20 @@ import msgspec
 
 from trainer_kai.api.decode import DecodeError, decode
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import EXCLUSIVE_TOPOLOGY, KUEUE_QUEUE, QUEUE, TRAINJOB_CONTROLLER
+from trainer_kai.api.names import (
+    EXCLUSIVE_TOPOLOGY,
+    KUEUE_QUEUE,
+    NODE_POOL,
+    QUEUE,
+    SKIP_PODGROUPER,
+    TRAINJOB_CONTROLLER,
+)
 from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
 from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.syntax import dns_subdomain_fault, label_value_fault
 from trainer_kai.api.trainjob import PresenceOnly, RuntimeRef, TrainJob
 from trainer_kai.errors import FieldError
+from trainer_kai.policy.expand.jobset import CARRIED_TO_PODS
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.trainjob import is_refusable, lint_trainjob
 from trainer_kai.policy.misspelled_keys import TRAINJOB_KEYS, misspelled_keys
@@ -65,6 +73,10 @@ from webhook.rules.trainjob_queue_sources import (
 
 _CREATE: Final = "CREATE"
 _UPDATE: Final = "UPDATE"
+_COUNTS_AT_CREATION: Final = (
+    "counts when the JobSet is created: if that exists, the change has no effect. To use it, "
+    "delete the TrainJob and create it again"
+)
 _NO_KUEUE: Final = (
     "the label has no effect: Kueue is not enabled (setting kueue). Remove the label, and name the "
     f"queue by the label {QUEUE}"
@@ -295,8 +307,21 @@ def _late_faults(old: _TrainJobSpec, new: _TrainJobSpec) -> Iterator[FieldError]
 def _new_warnings(review: TrainJobReview, rules: GroupingRules) -> ValidationResult:
     """Warn of labels and annotations that are invalid, misspelled or without effect."""
     old_faults = set(_annotation_faults(review.old.metadata, rules)) if review.old else set()
-    faults = _annotation_faults(review.job.metadata, rules)
+    faults = [*_annotation_faults(review.job.metadata, rules)]
+    if review.old is not None:
+        faults += _late_requests(review.old.metadata, review.job.metadata)
     return warned(*(it for it in faults if it not in old_faults))
+
+
+def _late_requests(old: Meta, new: Meta) -> Iterator[FieldError]:
+    """Yield changes that the JobSet does not follow: pods and their grouping are made with it."""
+    for where, before, after, names in (
+        ("labels", old.labels, new.labels, (NODE_POOL,)),
+        ("annotations", old.annotations, new.annotations, (SKIP_PODGROUPER, *CARRIED_TO_PODS)),
+    ):
+        for name in names:
+            if before.get(name) != after.get(name):
+                yield FieldError(f"metadata.{where}[{name}]", _COUNTS_AT_CREATION)
 
 
 def _annotation_faults(meta: Meta, rules: GroupingRules) -> Iterator[FieldError]:

@@ -1,9 +1,9 @@
-"""Warns that the pods of a Deployment, StatefulSet or Notebook would wait in their queue.
+"""Warns that the pods of a Job, Deployment, StatefulSet or Notebook would wait in their queue.
 
-The rules compute the queue and the preemptibility that the pods of the workload will get. In mode
-`bundled` our scheduler reads the pods alone. In mode `external` KAI creates the PodGroups, from the
-labels of the workload first, and by its kind non-preemptible PodGroups: class `inference` for a
-Deployment, `build` for a Notebook. Nothing is denied, and nothing is read from the API server.
+The rules compute the queue and the preemptibility that the PodGroup of the workload will get, from
+our podgrouper or from that of KAI: the labels of the workload come first, then those of its pods.
+By its kind a PodGroup may be non-preemptible: the class is `inference` for a Deployment, `build`
+for a Notebook. Nothing is denied, and nothing is read from the API server.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,6 +23,8 @@ from trainer_kai.api.gpu_requests import (
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import (
     APPS,
+    BATCH,
+    BATCH_MIN_MEMBER,
     DEFAULT_QUEUE,
     DEFAULT_SCHEDULER,
     GPU,
@@ -40,7 +42,13 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.pod import PodTemplate
 from trainer_kai.api.quantity import Quantity, QuantityError
-from trainer_kai.api.requested_values import PREEMPTIBILITIES
+from trainer_kai.api.requested_values import (
+    PREEMPTIBILITIES,
+    is_count,
+    requested_annotation_faults,
+    requested_label_faults,
+)
+from trainer_kai.api.resources import JOBS
 from trainer_kai.errors import FieldError
 from trainer_kai.policy.lint.node_index import KnownCluster
 from trainer_kai.policy.lint.queue_limits import quota_shortage
@@ -61,12 +69,11 @@ from webhook.admission.review import (
 )
 from webhook.cache.admission_cache import QueueTree
 
-_KAI_CLASSES: Final = {
-    (APPS, "Deployment"): "inference",
-    (APPS, "StatefulSet"): "train",
-    (KUBEFLOW, "Notebook"): "build",
-}
+_REVIEWED: Final = frozenset(
+    {(APPS, "Deployment"), (APPS, "StatefulSet"), (BATCH, JOBS.kind), (KUBEFLOW, "Notebook")}
+)
 _OWN: Final = "metadata.labels"
+_OWN_ANNOTATIONS: Final = "metadata.annotations"
 _TEMPLATE: Final = "spec.template.metadata.labels"
 _TEMPLATE_ANNOTATIONS: Final = "spec.template.metadata.annotations"
 _SCHEDULER: Final = "spec.template.spec.schedulerName"
@@ -74,6 +81,8 @@ _SCHEDULER: Final = "spec.template.spec.schedulerName"
 
 class _WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     replicas: int = 1
+    parallelism: int | None = None  # this and the next one of a Job
+    completions: int | None = None
     template: PodTemplate = PodTemplate()
 
 
@@ -108,7 +117,11 @@ class _Kind(NamedTuple):
         """Return the fields with labels that count, the first one first."""
         if self.name == "Notebook":  # the notebook controller copies them to the pod
             return (_OWN,)
-        return (_TEMPLATE,) if self.is_bundled else (_OWN, _TEMPLATE)
+        return (_OWN, _TEMPLATE)
+
+    @property
+    def is_job(self) -> bool:
+        return self.name == JOBS.kind
 
 
 def validate_workload(
@@ -116,12 +129,13 @@ def validate_workload(
 ) -> ValidationResult:
     """Return the warnings about a workload, of an update only about what it changes."""
     group, kind_name = request.kind.group, request.kind.kind
-    kai_class = _KAI_CLASSES.get((group, kind_name))
     is_write = request.operation in {"CREATE", "UPDATE"} and not request.sub_resource
-    workload = _read(request.object) if kai_class and is_write else None
-    if kai_class is None or workload is None or workload.metadata.controller:
+    is_reviewed = is_write and (group, kind_name) in _REVIEWED
+    workload = _read(request.object) if is_reviewed else None
+    if workload is None or workload.metadata.controller:
         return NO_OBJECTIONS  # the labels of the top owner count
-    kind = _Kind(kind_name, kai_class, rules.mode == "bundled")
+    default = rules.kind_defaults.of(group, kind_name)
+    kind = _Kind(kind_name, default.priority_class, rules.mode == "bundled")
     old = _read(request.old_object) if request.operation == "UPDATE" else None
     before = set(_faults(old, kind, context, rules)) if old else set[FieldError]()
     faults = [it for it in _faults(workload, kind, context, rules) if it not in before]
@@ -158,6 +172,30 @@ def _faults(
         labels = template.metadata.labels
         yield from misspelled_keys(labels, annotations, POD_KEYS, "spec.template.")
         yield from _misplaced_shares(workload, kind)
+        if kind.is_job:
+            yield from requested_label_faults(workload.metadata.labels, _OWN)
+            yield from requested_annotation_faults(workload.metadata.annotations, _OWN_ANNOTATIONS)
+            yield from _minimum_faults(workload, kind)
+
+
+def _minimum_faults(workload: _Workload, kind: _Kind) -> Iterator[FieldError]:
+    """Yield a number of pods to start together that is misplaced or too large."""
+    text = workload.metadata.annotations.get(BATCH_MIN_MEMBER)
+    if text is None and BATCH_MIN_MEMBER in workload.spec.template.metadata.annotations:
+        message = f"has no effect in a pod template: move it to {_OWN_ANNOTATIONS}"
+        yield FieldError(f"{_TEMPLATE_ANNOTATIONS}[{BATCH_MIN_MEMBER}]", message)
+    if text is None or not is_count(text):
+        return
+    pods = _pods_at_once(workload.spec)
+    if int(text) > pods:
+        result = f"{pods} counts" if kind.is_bundled else "no pod starts"
+        message = f"{text} is more than the {pods} pods that run at the same time, so {result}"
+        yield FieldError(f"{_OWN_ANNOTATIONS}[{BATCH_MIN_MEMBER}]", f"{message}. Lower it")
+
+
+def _pods_at_once(spec: _WorkloadSpec) -> int:
+    numbers = (1 if spec.parallelism is None else spec.parallelism, spec.completions)
+    return max(min(it for it in numbers if it is not None), 0)
 
 
 def _misplaced_shares(workload: _Workload, kind: _Kind) -> Iterator[FieldError]:
@@ -213,14 +251,14 @@ def _queue(workload: _Workload, kind: _Kind, rules: GroupingRules) -> tuple[str,
         if queue:
             return queue, f"{path}[{QUEUE}]", True
     default_path = f"{kind.label_paths[0]}[{QUEUE}]"
-    if kind.is_bundled:
+    if kind.is_bundled and kind.is_job:
         return rules.default_queue, default_path, False
     for path in kind.label_paths:
         project = _labels(workload, path).get(PROJECT)
         if project:
             pool = workload.spec.template.metadata.labels.get(NODE_POOL)
             return f"{project}-{pool}" if pool else project, f"{path}[{PROJECT}]", True
-    return DEFAULT_QUEUE, default_path, False
+    return rules.default_queue if kind.is_bundled else DEFAULT_QUEUE, default_path, False
 
 
 def _quota_faults(
@@ -271,7 +309,7 @@ def _pods(
     memory_mib: int,
 ) -> _Pods:
     queue, path, _ = _queue(workload, kind, rules)
-    replicas = workload.spec.replicas
+    replicas = _pods_at_once(workload.spec) if kind.is_job else workload.spec.replicas
     if kind.name == "Notebook":
         replicas = 0 if NOTEBOOK_STOPPED in workload.metadata.annotations else 1
     try:
@@ -325,9 +363,9 @@ def _non_preemptible_reason(
     name = next(filter(None, names), "") or workload.spec.template.spec.priority_class_name
     name, of_kind = name or _global_default(classes), ""
     if _refused_class(workload, kind, classes) is not None:
-        name = ""
-    if not kind.is_bundled and name not in classes:
-        name, of_kind = kind.kai_class, f", which KAI gives a {kind.name}"
+        name = ""  # the default priority counts, not the class of the kind
+    elif name not in classes:
+        name, of_kind = kind.kai_class, f", the default of a {kind.name}"
     value = SelectablePriorityClasses(classes).value(name)
     if value < PREEMPTIBLE_BELOW:
         return ""

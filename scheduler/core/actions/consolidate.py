@@ -59,7 +59,11 @@ from scheduler.core.session import Session
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.scheduler_names import Action
 
-_RESOLVABLE: Final = (UnschedulableReason.FRAGMENTED, UnschedulableReason.NO_CAPACITY)
+_RESOLVABLE: Final = (
+    UnschedulableReason.TOPOLOGY_UNFIT,
+    UnschedulableReason.FRAGMENTED,
+    UnschedulableReason.NO_CAPACITY,
+)
 
 
 class ConsolidationCandidates:
@@ -115,10 +119,7 @@ class ConsolidationCandidates:
             return ()
         if not all(self._has_same_signature(podset, signature_of) for podset in podsets):
             return ()
-        signatures = tuple([(signature_of[it.name], it.running) for it in podsets if it.running])
-        if self._nodes.strategy_of(row, signatures) is not EVERYWHERE:
-            return ()  # those of several PodGroups are placed together, on all nodes
-        return tuple(
+        tasks = tuple(
             PodSetTasks(
                 PodSet(
                     podset.name,
@@ -132,6 +133,10 @@ class ConsolidationCandidates:
             for podset in podsets
             if podset.running
         )
+        runs = tuple([(it.podset.expected_signature, it.expected) for it in tasks])
+        if self._nodes.strategy_of(row, tasks, runs) is not EVERYWHERE:
+            return ()  # those of several PodGroups are placed together, on all nodes
+        return tasks
 
     def _is_placeable_anywhere(self, member: Victim) -> bool:
         signature = self._snapshot.signatures[member.signature]

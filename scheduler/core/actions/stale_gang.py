@@ -21,18 +21,24 @@ def evict_stale_gangs(session: Session) -> None:
     Not if pods of them were placed or evicted in this plan. The limit of GPUs does not hold them:
     it is about reclaiming and preempting too much.
     """
+    rows = range(len(session.snapshot.podgroups))
+    stale = [row for row in rows if is_stale(session.snapshot, row)]
+    evict_whole(session, stale, Action.STALE_GANG_EVICTION)
+
+
+def evict_whole(session: Session, rows: Sequence[int], action: Action) -> None:
+    """Evict PodGroups for no preemptor, each with all PodGroups of its workload."""
     snapshot = session.snapshot
     placed = {one.podgroup for one in session.allocations if one.binds or one.nominations}
-    rows = range(len(snapshot.podgroups))
-    stale = [row for row in rows if is_stale(snapshot, row) and row not in placed]
-    evicted_together = [*dict.fromkeys(_evicted_together(snapshot.podgroups, stale))]
+    chosen = [row for row in rows if row not in placed]
+    evicted_together = [*dict.fromkeys(_evicted_together(snapshot.podgroups, chosen))]
     pods = _running_pods(snapshot, {row for together in evicted_together for row in together})
     for together in evicted_together:
         if session.evicted.isdisjoint(together) and all(
             _is_evictable(snapshot.podgroups[row]) for row in together
         ):
             running = tuple([pod for row in together for pod in pods[row]])
-            evict_podgroups(session, together, running, Action.STALE_GANG_EVICTION, NONE)
+            evict_podgroups(session, together, running, action, NONE)
 
 
 def _evicted_together(

@@ -63,6 +63,9 @@ _Why: TypeAlias = Callable[[SnapshotQueues, PodGroupInfo, PodGroupInfo], str]
 def eviction_message(snapshot: Snapshot, one: Eviction) -> str:
     notes = *_budget_notes(snapshot, one.budgets), _lost_work_note(snapshot, one), one.victim_order
     more = "".join(f"; {it}" for it in notes if it)
+    if one.action is Action.QUEUE_DRAIN:
+        queue = snapshot.queues.names[snapshot.podgroups[one.podgroups[0]].queue]
+        return f"queue {queue} is drained (trainer-kai.dev/stop-policy: HoldAndDrain){more}"
     if one.preemptor == NONE:
         return f"the PodGroup had fewer pods than its minimum for too long{more}"
     preemptor, victim = snapshot.podgroups[one.preemptor], snapshot.podgroups[one.podgroups[0]]

@@ -19,17 +19,22 @@ from scheduler.core.messages.amounts import (
     resource_request,
     too_small_gpus,
 )
+from scheduler.core.messages.claim_messages import device_reasons, needed_devices, served_resources
 from scheduler.core.model.podgroup import SchedulingSignature
-from scheduler.core.model.rejections import FitErrorReason, FitErrors, ShareShortage
+from scheduler.core.model.rejections import DomainShortage, FitErrorReason, FitErrors, ShareShortage
 from scheduler.core.model.resources import ResourceColumns
 from scheduler.core.model.snapshot import Snapshot
 from trainer_kai.api.reasons import UnschedulableReason
-from trainer_kai.api.text import counted, first_listed, joined_by_or, verb_form
+from trainer_kai.api.text import capitalized, counted, first_listed, joined_by_or, verb_form
 
 N = TypeVar("N", int, str)
 _MAX_REMEDIES: Final = 2  # changes that are named
 # Of one node, and of several.
 _FIT_ERRORS: Final = {
+    FitErrorReason.DOMAIN: (
+        "is outside the topology domains that the PodGroup may use",
+        "are outside the topology domains that the PodGroup may use",
+    ),
     FitErrorReason.CORDONED: ("is cordoned", "are cordoned"),
     FitErrorReason.NOT_READY: ("is not ready", "are not ready"),
     FitErrorReason.PRESSURE: ("is under resource pressure", "are under resource pressure"),
@@ -47,6 +52,10 @@ _FIT_ERRORS: Final = {
         "do not state the memory of their GPUs in the label nvidia.com/gpu.memory",
     ),
     FitErrorReason.TOO_SMALL: ("is too small even when empty", "are too small even when empty"),
+    FitErrorReason.DEVICES: (
+        "has too few devices for the ResourceClaims of the pod, even when all are free",
+        "have too few devices for the ResourceClaims of the pod, even when all are free",
+    ),
     FitErrorReason.CLAIM: (
         "cannot use a PersistentVolumeClaim that is in use elsewhere",
         "cannot use a PersistentVolumeClaim that is in use elsewhere",
@@ -69,6 +78,7 @@ _FIT_ERRORS: Final = {
     ),
 }
 _REMEDIES: Final = {
+    FitErrorReason.DOMAIN: "a node gets the labels of such a domain",
     FitErrorReason.CORDONED: "a node is uncordoned",
     FitErrorReason.NOT_READY: "a node becomes ready",
     FitErrorReason.PRESSURE: "the resource pressure on a node ends",
@@ -77,6 +87,7 @@ _REMEDIES: Final = {
     FitErrorReason.SELECTOR: "the pod selects other nodes",
     FitErrorReason.GPU_MEMORY: "a node states the memory of its GPUs (label nvidia.com/gpu.memory)",
     FitErrorReason.TOO_SMALL: "the pod requests less",
+    FitErrorReason.DEVICES: "a node has the devices that its ResourceClaims request",
     FitErrorReason.CLAIM: "the PersistentVolumeClaim is no longer in use",
     FitErrorReason.PORT: "the host port is free",
     FitErrorReason.AFFINITY: "a pod that the pod affinity requires is there",
@@ -85,6 +96,7 @@ _REMEDIES: Final = {
 }
 # As KAI writes them: tools read these.
 _KAI_FIT_ERRORS: Final = {
+    FitErrorReason.DOMAIN: "are outside the topology domain",
     FitErrorReason.CORDONED: "are cordoned",
     FitErrorReason.NOT_READY: "are not ready",
     FitErrorReason.PRESSURE: "are under pressure",
@@ -94,6 +106,7 @@ _KAI_FIT_ERRORS: Final = {
     FitErrorReason.GPU_MODE: "do not offer GPUs in the requested form (MIG)",
     FitErrorReason.GPU_MEMORY: "do not state the memory of their GPUs",
     FitErrorReason.TOO_SMALL: "are too small even when empty",
+    FitErrorReason.DEVICES: "have too few devices for its claims",
     FitErrorReason.CLAIM: "cannot give it a claim that is in use",
     FitErrorReason.PORT: "have its host port in use",
     FitErrorReason.AFFINITY: "are not near the pods it wants",
@@ -103,6 +116,8 @@ _KAI_FIT_ERRORS: Final = {
 
 
 def fit_errors_message(snapshot: Snapshot, details: FitErrors) -> str:
+    if details.domain_shortage is not None:
+        return _domain_message(snapshot, details, details.domain_shortage)
     remedy = _remedy(snapshot, details)
     requests = f"{_subject(details)} requests {_requests(snapshot, details)}"
     nodes = len(snapshot.nodes.names)
@@ -115,7 +130,53 @@ def fit_errors_message(snapshot: Snapshot, details: FitErrors) -> str:
     return f"{requests}, and {none}{then} {fits}{why and f': {why}'}. {remedy}"
 
 
+def _domain_message(snapshot: Snapshot, details: FitErrors, shortage: DomainShortage) -> str:
+    topology, number = snapshot.topologies[shortage.topology], len(shortage.domains)
+    subject = f"sub-group {shortage.subgroup}" if shortage.subgroup else "the PodGroup"
+    level = f"level {topology.levels[shortage.level]} of Topology {topology.name}"
+    level += " (the default of its queue)" if shortage.is_default else ""
+    if not number:
+        return (
+            f"{capitalized(subject)} requires one domain of {level}, and no node has all labels "
+            f"of the Topology ({', '.join(topology.levels)}). It can start when nodes have them"
+        )
+    required = f"{capitalized(subject)} requires {counted(shortage.needed, 'pod')} in one domain"
+    required = f"{required} of {level}{', that of its running pods' if shortage.is_bound else ''}"
+    missing = shortage.needed - shortage.fitting
+    if shortage.largest < shortage.needed:
+        wider = ", ".join(topology.levels[: shortage.level])
+        changes = [f"it requires a wider level ({wider})"] if wider else []
+        remedy = joined_by_or([*changes, "it requests less", "a domain gets more nodes"])
+        fits = f"at most {shortage.largest} would fit in one if no other pods ran"
+        return f"{required}, but {fits}. It can start when {remedy}"
+    best = "/".join(topology.paths[shortage.level][shortage.domain])
+    where = f"domain {best}" if number == 1 else f"the best of {number} domains, {best}"
+    if not missing:
+        return (
+            f"{required}. They would fit in {where}, but not together with its other pods. It can "
+            "start when more is free in one domain"
+        )
+    needs = _resources_of(snapshot, details, missing)
+    then = f"{missing} more {verb_form(missing, 'fit')} there{needs and f' ({needs})'}"
+    return f"{required}, but only {shortage.fitting} fit in {where}. It can start when {then}"
+
+
+def _resources_of(snapshot: Snapshot, details: FitErrors, pods: int) -> str:
+    resources, signature = snapshot.resources, _signature(snapshot, details)
+    requested = [
+        resource_amount(resources, r, n * pods)
+        for r, n in enumerate(signature.request)
+        if n and r != resources.pods
+    ]
+    share = requested_share(signature)
+    return ", ".join([*requested, *([f"{pods} x {share}"] if share else [])])
+
+
 def kai_fit_errors_message(snapshot: Snapshot, details: FitErrors) -> str:
+    if details.domain_shortage is not None:
+        return (
+            f"no nodes with enough resources were found: {fit_errors_message(snapshot, details)}."
+        )
     histogram = ", ".join(sorted(_kai_fit_errors(snapshot, details)))
     return f"no nodes with enough resources were found: {histogram}."
 
@@ -129,6 +190,8 @@ def _kai_fit_errors(snapshot: Snapshot, details: FitErrors) -> Iterator[str]:
     if details.share_shortage is not None:
         shares = kai_insufficient_shares(_signature(snapshot, details))
         insufficient.append((_nodes_without_shares(details.share_shortage), shares))
+    if details.claim_shortage is not None and FitErrorReason.ROOM in details.counts:
+        insufficient.append((details.claim_shortage.insufficient, "devices"))
     for count, name in insufficient:
         if count:
             yield f"{count} node(s) didn't have enough resources: {name}"
@@ -157,6 +220,7 @@ def _requests(snapshot: Snapshot, details: FitErrors) -> str:
         if n and r != resources.pods
     ]
     requested += filter(None, [requested_share(signature)])
+    requested += [f"ResourceClaim {it.name}" for it in signature.claims]
     if signature.unknown_resources:
         requested.append(first_listed(f"{n} {name}" for name, n in signature.unknown_resources))
     return ", ".join(requested) or "no resources"
@@ -172,6 +236,9 @@ def _unmet(snapshot: Snapshot, details: FitErrors, *, is_one: bool) -> str:
         for r in _by_count(details.insufficient)
     ]
     needs += needed_shares(signature, details.share_shortage, 1)
+    needs += needed_devices(details.claim_shortage, 1)
+    if not needs:
+        return "fit it" if is_one else "fits it"
     return f"{'have' if is_one else 'has'} {', '.join(needs)} free"
 
 
@@ -199,7 +266,9 @@ def _reason_names(
     if fit_error_reason == FitErrorReason.TAINT:
         return first_listed(snapshot.nodes.taint_names[it] for it in _by_count(details.taints))
     if fit_error_reason == FitErrorReason.SELECTOR:
-        return first_listed(_by_count(details.keys))
+        order = _by_count(details.keys)
+        existing = _existing_values(snapshot, details, order)
+        return "; ".join(filter(None, [first_listed(order), existing]))
     if fit_error_reason == FitErrorReason.TOO_SMALL:
         signature = _signature(snapshot, details)
         unknown = first_listed(name for name, _ in signature.unknown_resources)
@@ -207,9 +276,24 @@ def _reason_names(
             _sizes(snapshot.resources, details, count),
             too_small_gpus(snapshot, signature),
             f"no node has {unknown}" if unknown else "",
+            served_resources(snapshot, details.too_small, details.largest_allocatable),
         ]
         return "; ".join(filter(None, named))
+    if fit_error_reason == FitErrorReason.DEVICES and details.claim_shortage is not None:
+        return device_reasons(snapshot, details.claim_shortage)
     return ""
+
+
+def _existing_values(snapshot: Snapshot, details: FitErrors, wanted: list[str]) -> str:
+    """Return what nodes have of the first label in the way, where nothing else would help."""
+    if FitErrorReason.ROOM in details.counts or not wanted:
+        return ""
+    label, _, value = wanted[0].partition("=")
+    nodes = snapshot.nodes
+    codes = dict(zip(nodes.key_names, nodes.key_values, strict=False)).get(label)
+    if codes:
+        return f"nodes have {label} {first_listed(codes)}"
+    return f"no node has the label {label}" if value else ""
 
 
 def _sizes(resources: ResourceColumns, details: FitErrors, count: int) -> str:
@@ -233,7 +317,20 @@ def _too_little_free(snapshot: Snapshot, details: FitErrors, count: int) -> str:
     parts = [free if count == 1 else f"at most {free} on one node"] if free else []
     signature = _signature(snapshot, details)
     parts += free_shares(snapshot, signature, details.share_shortage, count)
+    if details.claim_shortage is not None:
+        parts.append(device_reasons(snapshot, details.claim_shortage))
     return f"{verb_form(count, 'have')} too little free ({', '.join(parts)})"
+
+
+def missing_room(snapshot: Snapshot, details: FitErrors) -> str:
+    """Return what must be free, as a clause; "" if more than that is missing."""
+    is_room_alone = FitErrorReason.ROOM in details.counts and details.domain_shortage is None
+    needs = _needs(snapshot, details)
+    if not (is_room_alone and needs and details.fitting >= details.unplaced):
+        return ""
+    if details.unplaced == 1:
+        return f"a node that it fits has {needs} free"
+    return f"the nodes that it fits have enough free for {details.unplaced} of its pods ({needs})"
 
 
 def _remedy(snapshot: Snapshot, details: FitErrors) -> str:
@@ -268,6 +365,7 @@ def _needs(snapshot: Snapshot, details: FitErrors) -> str:
         for r in sorted(details.insufficient)
     ]
     needs += needed_shares(signature, details.share_shortage, pods)
+    needs += needed_devices(details.claim_shortage, pods)
     return ", ".join(needs)
 
 
@@ -293,6 +391,8 @@ def _too_few(details: FitErrors) -> str:
 
 
 def _needed_resources(details: FitErrors, needs: str) -> str:
+    if not needs:
+        return "its ResourceClaims have their devices on a node with enough free"
     is_one = details.counts[FitErrorReason.ROOM] == 1
     then = "then " if details.placed else ""
     if details.unplaced == 1:
@@ -324,7 +424,8 @@ def _node_remedy(snapshot: Snapshot, details: FitErrors, needs: str = "") -> str
     if not changes:
         return "It can never start as it is: pods of the PodGroup exclude each other"
     if details.unplaced == 1:
-        return f"It can start when {joined_by_or(changes)}"
+        condition = ", if enough is then free there" if foreign else ""
+        return f"It can start when {joined_by_or(changes)}{condition}"
     if FitErrorReason.TOO_SMALL in foreign:
         needs = ""  # it may request less
     enough = f"enough is then free for {details.unplaced} such pods{needs and f' ({needs})'}"

@@ -13,7 +13,11 @@ from scheduler.core.messages.eviction_messages import (
     earlier_podgroup_message,
     eviction_failure_sentences,
 )
-from scheduler.core.messages.node_messages import fit_errors_message, kai_fit_errors_message
+from scheduler.core.messages.node_messages import (
+    fit_errors_message,
+    kai_fit_errors_message,
+    missing_room,
+)
 from scheduler.core.messages.queue_messages import exceeded_bounds, queue_bound_message
 from scheduler.core.model.rejections import (
     FitErrors,
@@ -23,17 +27,21 @@ from scheduler.core.model.rejections import (
     PreFilterFailure,
     QueueBoundExceeded,
     Rejection,
+    RejectionDetails,
     StageProgress,
 )
 from scheduler.core.model.snapshot import Snapshot
 from trainer_kai.api.reasons import UnschedulableReason
-from trainer_kai.api.text import capitalized, counted, verb_form
+from trainer_kai.api.text import capitalized, verb_form
 
+_PROMISE: Final = "can start when "
+_CONDITION: Final = "cannot start before "
+_NEVER: Final = "can never start unless "
 _FLAT: Final = "default"  # the PodSet of a PodGroup without sub-groups
 
 
 def rejection_message(snapshot: Snapshot, rejection: Rejection) -> str:
-    sentences = [_details(snapshot, rejection)]
+    sentences = [_with_check(rejection, _details(snapshot, rejection.reason, rejection.details))]
     if rejection.queue_rejection is not None:
         bound, reason = rejection.queue_rejection.details, rejection.queue_rejection.reason
         if isinstance(bound, QueueBoundExceeded):
@@ -66,10 +74,32 @@ def no_pods_message(needed: int) -> str:
     return _missing_pods(MissingPods((IncompletePodSet(_FLAT, 0, needed),)))
 
 
-def _details(snapshot: Snapshot, rejection: Rejection) -> str:
-    details = rejection.details
+def what_would_help(
+    snapshot: Snapshot, reason: UnschedulableReason, details: RejectionDetails
+) -> str:
+    """Return what follows "It can start when"."""
+    if isinstance(details, FitErrors) and (room := missing_room(snapshot, details)):
+        return room
+    text = _details(snapshot, reason, details)
+    for promise in (_PROMISE, _NEVER):
+        _, found, change = text.rpartition(promise)
+        if found:
+            return change
+    return "its pods do not exclude each other"
+
+
+def _with_check(rejection: Rejection, text: str) -> str:
+    """Promise only what an attempt has shown: what is missing on nodes, or what was checked."""
+    needed = rejection.also_needed
+    if not needed and (needed is not None or isinstance(rejection.details, FitErrors)):
+        return text
+    text = text.replace(_PROMISE, _CONDITION).replace(", or when ", ", or before ")
+    return f"{text}. After that it can start when {needed}" if needed else text
+
+
+def _details(snapshot: Snapshot, reason: UnschedulableReason, details: RejectionDetails) -> str:
     if isinstance(details, QueueBoundExceeded):
-        return queue_bound_message(snapshot, rejection.reason, details)
+        return queue_bound_message(snapshot, reason, details)
     if isinstance(details, FitErrors):
         return fit_errors_message(snapshot, details)
     if isinstance(details, MissingPods):
@@ -88,7 +118,7 @@ def _missing_pods(details: MissingPods) -> str:
         until.append("the scheduling gates are removed")
     is_flat = [it.podset for it in missing] == [_FLAT]
     listed = "; ".join(_incomplete_podset(it, is_flat=is_flat) for it in missing)
-    return f"Pods are missing: {listed}. It can start when {' and '.join(until)}"
+    return f"Pods are missing: {listed}. It cannot start before {' and '.join(until)}"
 
 
 def _incomplete_podset(it: IncompletePodSet, *, is_flat: bool) -> str:
@@ -106,6 +136,11 @@ _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
         # PodGroup
         PreFilterCause.PODGROUP_MISSING: (
             "The pods name PodGroup {0}, which does not exist. They can start when it is created"
+        ),
+        # its owner, and when it waits no longer
+        PreFilterCause.NOT_GROUPED: (
+            "The scheduler waits until {pod} has a PodGroup, which the podgrouper makes for its "
+            "owner ({0}). Without one it is scheduled alone from {1} on"
         ),
         # a whole sentence
         PreFilterCause.IGNORED_PODS: "{0}",
@@ -174,10 +209,16 @@ _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
             "The access review whether namespace {0} may use queue {1} has no answer yet: the API "
             "server cannot be reached. It can start when the access is granted"
         ),
+        # queue, which annotation holds it, command
+        PreFilterCause.QUEUE_HELD: (
+            "Queue {0} is held, so nothing starts in it ({1}). It can start when the queue is "
+            "released: {2}"
+        ),
         # queue, which queues take PodGroups
         PreFilterCause.QUEUE_MISSING: (
-            "Queue {0} does not exist. It can start when queue {0} is created, or when it names an "
-            "existing queue: {1}"
+            "Queue {0} does not exist. It can start when queue {0} is created, or when it names "
+            "another queue (suspend its workload, change the label kai.scheduler/queue, and resume "
+            "it): {1}"
         ),
         # queue, parent
         PreFilterCause.PARENT_QUEUE_MISSING: (
@@ -206,10 +247,23 @@ _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
             "such pods, because its setting gpu_sharing.enabled is false. It can start when the "
             "setting is true, or when it requests whole GPUs"
         ),
-        # names
-        PreFilterCause.RESOURCE_CLAIM: (
-            "spec.resourceClaims ({0}) of {pod} requests devices by ResourceClaim, which is not "
-            "supported yet. It can start when it requests them as resources"
+        # claim of the pod, what is wrong with it, and what is to change
+        PreFilterCause.CLAIM_INVALID: (
+            "spec.resourceClaims[{0}] of {pod}: {1}. It can start when {2}"
+        ),
+        # claim of the pod, what it asks for, and what is to change
+        PreFilterCause.CLAIM_UNSUPPORTED: (
+            "spec.resourceClaims[{0}] of {pod}: {1}, which is not supported. It can start when {2}"
+        ),
+        # claim of the pod, what it waits for, and what is to happen
+        PreFilterCause.CLAIM_NOT_READY: (
+            "spec.resourceClaims[{0}] of {pod}: {1}. It can start when {2}"
+        ),
+        # resource, DeviceClass
+        PreFilterCause.EXTENDED_RESOURCE: (
+            "{pod} requests {0}, which no node has and DeviceClass {1} stands for; the scheduler "
+            "allocates devices only by ResourceClaims. It can start when it has a ResourceClaim of "
+            "that class instead, or when nodes have the resource"
         ),
         # PersistentVolumeClaim
         PreFilterCause.VOLUME_CLAIM_NOT_CREATED: (
@@ -221,14 +275,24 @@ _TEMPLATES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
             "it is bound"
         ),
         # PersistentVolumeClaim, StorageClass
+        # PodGroup or sub-group, Topology, those that exist
+        PreFilterCause.TOPOLOGY_MISSING: (
+            "The topologyConstraint of {0} names Topology {1}, which does not exist. It can start "
+            "when it is created, or when {0} names an existing Topology: {2}"
+        ),
+        # PodGroup or sub-group, level, Topology, its levels
+        PreFilterCause.TOPOLOGY_LEVEL_MISSING: (
+            "The topologyConstraint of {0} requires level {1}, which Topology {2} does not have. "
+            "It can start when {0} names one of its levels: {3}"
+        ),
         PreFilterCause.NO_VOLUME_LEFT: (
             "No free PersistentVolume of StorageClass {1} fits PersistentVolumeClaim {0} of "
             "{pod}. It can start when one is created or released"
         ),
     }
 )
-# Where no queue takes PodGroups: the last value is empty.
-_WITHOUT_QUEUES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
+# Where no queue takes PodGroups, or no Topology exists: the last value is empty.
+_WITHOUT_OTHERS: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
     {
         PreFilterCause.QUEUE_NOT_NAMED: (
             "The PodGroup names no queue, and no queue takes PodGroups. It can start when a queue "
@@ -242,6 +306,10 @@ _WITHOUT_QUEUES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
             "Queue {0} does not exist, and no other queue takes PodGroups. It can start when queue "
             "{0} is created"
         ),
+        PreFilterCause.TOPOLOGY_MISSING: (
+            "The topologyConstraint of {0} names Topology {1}, which does not exist. It can start "
+            "when it is created"
+        ),
     }
 )
 
@@ -249,11 +317,9 @@ _WITHOUT_QUEUES: Final[Mapping[PreFilterCause, str]] = MappingProxyType(
 def prefilter_message(failure: PreFilterFailure) -> str:
     if failure.cause is PreFilterCause.EARLIER_STAGE:
         return _stages_message(failure)
-    if failure.cause is PreFilterCause.REQUIRED_TOPOLOGY:
-        return _topology_message(*failure.values)
     templates = _TEMPLATES
-    if failure.cause in _WITHOUT_QUEUES and not failure.values[-1]:
-        templates = _WITHOUT_QUEUES
+    if failure.cause in _WITHOUT_OTHERS and not failure.values[-1]:
+        templates = _WITHOUT_OTHERS
     message = templates[failure.cause].format(*failure.values, pod=failure.pod)
     if failure.queue_label is None:
         return message
@@ -273,20 +339,6 @@ def _stages_message(failure: PreFilterFailure) -> str:
     is_one = len(stages) == 1
     subject = "that earlier stage is" if is_one else "these earlier stages are"
     return f"{'; '.join(_stages(stages))}. It can start when {subject} {until}"
-
-
-def _topology_message(
-    subgroup: object, level: object, topology: object, further: object, annotation: object
-) -> str:
-    """Return that a topology is required: by a sub-group, and so many *further* ones."""
-    assert isinstance(further, int)
-    subject = f'Sub-group "{subgroup}"' if subgroup else "The PodGroup"
-    more = f", and {counted(further, 'more sub-group')}," if further else ""
-    verb = verb_form(1 + further, "require")
-    what = f'level "{level}" of topology "{topology}", which is not supported yet'
-    remedy = f"requiredTopologyLevel (annotation {annotation}) is removed"
-    change = f"{remedy}, or replaced by preferredTopologyLevel"
-    return f"{subject}{more} {verb} {what}. It can start when {change}"
 
 
 def _stages(stages: list[StageProgress]) -> Iterator[str]:

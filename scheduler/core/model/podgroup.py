@@ -1,11 +1,14 @@
 """PodGroups with their trees of sub-groups, and the scheduling signatures of their pods."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
+from scheduler.core.model.claims import PodClaim
 from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.resources import NONE, DeviceSort, HeldDevices, devices_of
+from scheduler.core.model.topology import DomainConstraint
 
 
 class LabelRequirement(NamedTuple):
@@ -13,7 +16,7 @@ class LabelRequirement(NamedTuple):
 
     key: int  # or NONE, where no node has the label: then there are no codes
     codes: frozenset[int]
-    label: str = ""  # that no node has
+    label: str = ""  # that no node has: the name alone, or with the values that no node has
     is_negated: bool = False  # it is none of these
 
 
@@ -67,6 +70,7 @@ class SchedulingSignature:
     least_queue_request: tuple[int, int, int] | None = None
     requests_mig: bool = False
     unknown_resources: tuple[tuple[str, int], ...] = ()  # that it requests and no node has
+    claims: tuple[PodClaim, ...] = ()  # for devices
 
     @property
     def is_charged_by_node(self) -> bool:
@@ -115,8 +119,10 @@ class PodSet:
     expected: int = 0  # pods that do not exist yet, those with reserved places included
     expected_signature: int = NONE
     gated: int = 0  # pods that may not be placed yet
-    # On nodes, first placed first; where some can be spared, or PodSets differ.
+    # On nodes, first placed first; where some can be spared, or PodSets differ, or where it matters
+    # in which domains they are.
     running_pods: tuple[int, ...] = ()
+    domains: DomainConstraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,7 @@ class SubGroupSet:
     name: str
     minimum: int
     children: tuple["PodSet | SubGroupSet", ...]
+    domains: DomainConstraint | None = None  # of all pods below; that of the top is the PodGroup's
 
 
 SubGroupTree: TypeAlias = PodSet | SubGroupSet
@@ -165,6 +172,15 @@ def podsets_of(tree: SubGroupTree) -> tuple[PodSet, ...]:
     if isinstance(tree, PodSet):
         return (tree,)
     return tuple(podset for child in tree.children for podset in podsets_of(child))
+
+
+def domain_constraints(tree: SubGroupTree) -> Iterator[DomainConstraint]:
+    """Yield the constraints of a PodGroup and of all its sub-groups."""
+    if tree.domains is not None:
+        yield tree.domains
+    if isinstance(tree, SubGroupSet):
+        for child in tree.children:
+            yield from domain_constraints(child)
 
 
 def is_evictable(podgroup: PodGroupInfo) -> bool:

@@ -61,16 +61,22 @@ class PreFilterCause(Enum):
     QUEUE_CLOSED = UnschedulableReason.FORBIDDEN_QUEUE, 1
     QUEUE_ACCESS_PENDING = UnschedulableReason.FORBIDDEN_QUEUE, 2
     QUEUE_ACCESS_UNKNOWN = UnschedulableReason.FORBIDDEN_QUEUE, 3
+    QUEUE_HELD = UnschedulableReason.QUEUE_HELD, 1
     QUEUE_MISSING = UnschedulableReason.QUEUE_MISSING, 1
     PARENT_QUEUE_MISSING = UnschedulableReason.QUEUE_MISSING, 2
+    NOT_GROUPED = UnschedulableReason.GROUP_MISSING, 1
     EARLIER_STAGE = UnschedulableReason.WAITING_FOR_STAGE, 1
     SHARED_GPU = UnschedulableReason.NO_NODE_MATCHES, 1
-    RESOURCE_CLAIM = UnschedulableReason.NO_NODE_MATCHES, 2
+    CLAIM_INVALID = UnschedulableReason.MISCONFIGURED, 18
+    CLAIM_UNSUPPORTED = UnschedulableReason.NO_NODE_MATCHES, 2
     VOLUME_CLAIM_NOT_CREATED = UnschedulableReason.NO_NODE_MATCHES, 3
     VOLUME_CLAIM_UNBOUND = UnschedulableReason.NO_NODE_MATCHES, 4
     NO_VOLUME_LEFT = UnschedulableReason.NO_NODE_MATCHES, 5
     LEGACY_MIG = UnschedulableReason.NO_NODE_MATCHES, 6
-    REQUIRED_TOPOLOGY = UnschedulableReason.TOPOLOGY_UNFIT, 1
+    CLAIM_NOT_READY = UnschedulableReason.NO_NODE_MATCHES, 7
+    EXTENDED_RESOURCE = UnschedulableReason.NO_NODE_MATCHES, 8
+    TOPOLOGY_MISSING = UnschedulableReason.TOPOLOGY_UNFIT, 1
+    TOPOLOGY_LEVEL_MISSING = UnschedulableReason.TOPOLOGY_UNFIT, 2
 
     def __init__(self, reason: UnschedulableReason, _number: int) -> None:
         self.reason: Final = reason
@@ -99,6 +105,7 @@ class PreFilterFailure(NamedTuple):
     retry_on: ClusterEvent = ClusterEvent.ANY
     pod: str = ""  # the pod that it is about, as messages name it; empty if it is the PodGroup
     queue_label: QueueLabel | None = None  # why another queue than that of the PodGroup counts
+    is_only: bool = True  # no other cause is in the way as well
 
     @property
     def reason(self) -> UnschedulableReason:
@@ -108,6 +115,7 @@ class PreFilterFailure(NamedTuple):
 class FitErrorReason(IntEnum):
     """Why a pod does not fit on a node; of several reasons the first is counted."""
 
+    DOMAIN = -1  # it is in no domain of the topology that the pods may use
     CORDONED = 0
     NOT_READY = 1
     PRESSURE = 2
@@ -117,12 +125,13 @@ class FitErrorReason(IntEnum):
     GPU_MODE = 6  # no whole GPUs, no shares of GPUs, or no MIG profiles
     GPU_MEMORY = 7  # of its GPUs is not known
     TOO_SMALL = 8  # even when empty
-    CLAIM = 9
-    PORT = 10
-    AFFINITY = 11
-    ANTI_AFFINITY = 12
-    SPREAD = 13
-    ROOM = 14
+    DEVICES = 9  # too few devices for its ResourceClaims, even when all are free
+    CLAIM = 10
+    PORT = 11
+    AFFINITY = 12
+    ANTI_AFFINITY = 13
+    SPREAD = 14
+    ROOM = 15
 
 
 class MigRefusal(IntEnum):
@@ -152,8 +161,46 @@ class ShareShortage(NamedTuple):
     places: ReservationPodPlaces | None = None  # where only these are missing of what shares need
 
 
+class ClaimShortage(NamedTuple):
+    """The first request of a claim for which some nodes lack devices; why devices fall out."""
+
+    claim: str  # in the spec of the pod
+    request: str
+    class_name: str
+    needed: int  # devices on one node; 0 is all that match
+    insufficient: int  # of the nodes, those that have too few
+    devices: int  # that these nodes have
+    not_selected: int = 0  # of these, each by its first reason
+    tainted: int = 0
+    taken: int = 0
+    largest_free: int = 0  # the most that one node has free, counters aside
+    total_free: int = 0
+    # Why a node may have enough and still not fit: what claims combine, and shared counters.
+    is_combination: bool = False
+    allocated_on: int = NONE  # the only node that has the devices of a claim that is allocated
+    is_search_limited: bool = False  # the search ended on a node before it had tried all
+    error: str = ""  # why a selector of the request has no answer for some device
+    left_out: tuple[tuple[str, int], ...] = ()  # devices that are not allocated, by why
+
+
 # What is missing of devices, of one sort each.
-DeviceShortage: TypeAlias = ShareShortage
+DeviceShortage: TypeAlias = ShareShortage | ClaimShortage
+
+
+class DomainShortage(NamedTuple):
+    """Pods that must be in one domain, and the domain in which most of them fit."""
+
+    topology: int
+    level: int
+    subgroup: str  # that requires it; empty is the PodGroup
+    needed: int  # pods
+    domain: int  # or NONE, where no node is in any
+    fitting: int  # pods that fit there
+    domains: tuple[int, ...]  # in which they may be
+    is_bound: bool  # pods that have nodes decide in which domains the others must be
+    podsets: tuple[str, ...]  # of which the pods are
+    largest: int = 0  # pods that fit in the largest domain, if no other pods ran
+    is_default: bool = False  # the queue requires it
 
 
 class FitErrors(NamedTuple):
@@ -178,11 +225,18 @@ class FitErrors(NamedTuple):
     device_shortages: tuple[DeviceShortage, ...] = ()
     # Of a pod that requests MIG profiles: the nodes that GPU_MODE counts.
     mig_refusals: Mapping[MigRefusal, int] = MappingProxyType({})
+    # Where they would fit if they could be in several domains: then nothing else is counted.
+    domain_shortage: DomainShortage | None = None
 
     @property
     def share_shortage(self) -> ShareShortage | None:
         """What is missing of shares of GPUs, of a pod that requests them."""
         return next((it for it in self.device_shortages if isinstance(it, ShareShortage)), None)
+
+    @property
+    def claim_shortage(self) -> ClaimShortage | None:
+        """What is missing of devices, of a pod that has ResourceClaims."""
+        return next((it for it in self.device_shortages if isinstance(it, ClaimShortage)), None)
 
 
 class QueueBoundExceeded(NamedTuple):
@@ -285,6 +339,16 @@ class Rejection:
     # That of the queue, where a pod fits no node and a limit or quota is exceeded as well: another
     # node alone would not help.
     queue_rejection: "Rejection | None" = None
+    # What else it needs once the bound that its details name is lifted, "" for nothing: found by
+    # an attempt at the end of the plan. None: that was not checked.
+    also_needed: str | None = None
+
+
+class CheckedRemedy(NamedTuple):
+    """What a check found; it is kept from plan to plan, so it has names instead of rows."""
+
+    bound: tuple[object, ...]  # what was lifted, with its numbers
+    also_needed: str
 
 
 def prefilter_rejection(row: int, failure: PreFilterFailure) -> Rejection:

@@ -46,6 +46,7 @@ class DeviceSort(IntEnum):
     """Devices of a node of which it matters which ones a pod gets, and not only how many."""
 
     GPU_SHARE = 0  # slots of the shared GPUs of the node of which it has a share
+    CLAIM = 1  # devices of its ResourceClaims, as `model.claims.held_device` writes them
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ plugins of these kinds:
 | victim order | there is one; ties by the reverse of the queue order |
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from scheduler.core.model.podgroup import PodGroupInfo, ReservationCause, SchedulingSignature
-from scheduler.core.model.rejections import QueueBoundExceeded, Rejection
+from scheduler.core.model.rejections import CheckedRemedy, QueueBoundExceeded, Rejection
 from scheduler.core.model.resources import Amounts, DeviceSort, HeldDevices, Ints, devices_of
 from scheduler.core.model.usage import Usage
 from trainer_kai.api.reasons import UnschedulableReason
@@ -98,8 +98,11 @@ class Plan:
     stats: PlanStats = field(default_factory=PlanStats)
     evictions: tuple[Eviction, ...] = ()
     relocations: tuple[Relocation, ...] = ()
+    # By PodGroup, the longest known first: for the next plan.
+    remedies: Mapping[int, CheckedRemedy] = field(default_factory=dict)
 
 
+MOST_FRAGMENT_RANK: Final = 2**20  # it is between this and as much below zero
 ScoreValue: TypeAlias = Any  # a number, or an array: what the arithmetic makes of NodeFeatures
 
 
@@ -117,6 +120,9 @@ class NodeFeatures(NamedTuple):
     is_nominated: ScoreValue
     # Whether it gets an idle part of a device there that other pods have a part of.
     shares_device: ScoreValue = 0
+    # The less the better: how much what typical pods cannot use of its GPUs grows, then how many
+    # whole GPUs are free. It is 0 where no score asks for it.
+    fragment_rank: ScoreValue = 0
 
 
 class ScorePlugin(Protocol):
@@ -172,4 +178,9 @@ class Policies:
     max_relocated: int = 16  # candidates that consolidation tries; below zero: all
     victim_order: VictimOrderPlugin | None = None  # None is the queue order, backwards
     is_budget_strict: bool = False  # budgets hold in reclaim as well
+    places_by_topology: bool = True  # False: the constraints of PodGroups are ignored
+    # Whether a score asks for `fragment_rank`: of pods without GPUs, and of pods with GPUs.
+    minds_fragments: tuple[bool, bool] = (False, False)
+    # For pods with whole GPUs that are placed together with others, if other ones are.
+    of_gangs: "Policies | None" = None
     spreads_shares: bool = False  # shares of GPUs go to GPUs with the least used, not the most

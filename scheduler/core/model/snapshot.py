@@ -13,15 +13,19 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.core.model.claims import NO_CLAIM_DEVICES, ClaimDevices
 from scheduler.core.model.podgroup import AffinityTerm, PodGroupInfo, SchedulingSignature
 from scheduler.core.model.resources import (
     Bools,
+    DeviceSort,
     Floats,
     HeldDevices,
     Ints,
     ResourceColumns,
     held_shares,
+    with_devices,
 )
+from scheduler.core.model.topology import SnapshotTopology
 
 
 class NodeFault(IntEnum):
@@ -67,6 +71,7 @@ class SnapshotNodes:
     gpu_mode: NDArray[np.int8]  # [node] GpuMode
     gpu_memory: Ints  # [node] MiB of one GPU, or 0: not known
     closed_to_mig: Bools  # [node] pods there request MIG profiles by annotation
+    key_values: tuple[Mapping[str, int], ...] = ()  # [key] codes by value, for messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,7 @@ class SnapshotQueues:
     releasing: tuple[ReleasingAmount, ...] = ()  # what is not in allocated, and still on nodes
     # The kinds that a queue does not name at all: its quota and limit of them are 0.
     absent: frozenset[tuple[int, int]] = frozenset()  # (queue, kind)
+    drained: frozenset[int] = frozenset()  # queues from which all pods are evicted
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +158,9 @@ class DisruptionBudgets(NamedTuple):
 NO_BUDGETS: Final = DisruptionBudgets((), (), (), ())
 
 
+POD_WEIGHT: Final = 16  # of a pod, where one that has ended weighs less
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     resources: ResourceColumns
@@ -165,11 +174,18 @@ class Snapshot:
     total: tuple[int, int, int]  # by ResourceKind: what the queues at the top share
     now: int  # seconds since 1970
     budgets: DisruptionBudgets = NO_BUDGETS
+    topologies: tuple[SnapshotTopology, ...] = ()  # in the order of their names
+    claim_devices: ClaimDevices = NO_CLAIM_DEVICES
+    # By signature: what pods that ended lately weigh, where a pod weighs POD_WEIGHT.
+    ended: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def held_devices(self) -> dict[int, HeldDevices]:
         """The devices of each running pod that holds any, by pod."""
-        return {pod: held_shares(slots) for pod, slots in self.devices.slots_of_pod.items()}
+        held = {pod: held_shares(slots) for pod, slots in self.devices.slots_of_pod.items()}
+        for pod, devices in self.claim_devices.held.items():
+            held[pod] = with_devices(held.get(pod, ()), DeviceSort.CLAIM, devices)
+        return held
 
     def __post_init__(self) -> None:
         for table in (self.nodes, self.devices, self.pod_relations, self.queues, self.pods):

@@ -11,7 +11,16 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from scheduler.core.gang import SignatureRuns
-from scheduler.core.model.resources import UNBOUND, Amounts, Bools, Ints, ResourceKind, total
+from scheduler.core.model.resources import (
+    NONE,
+    SUM_MOST,
+    UNBOUND,
+    Amounts,
+    Bools,
+    Ints,
+    ResourceKind,
+    total,
+)
 from scheduler.core.model.usage import Usage
 from scheduler.core.nodes.devices import DeviceView
 from scheduler.core.nodes.node_resources import UNLIMITED
@@ -22,13 +31,12 @@ from scheduler.core.nodes.strategies.strategy import (
     NodeSubset,
     PlacementStrategy,
     RequestKey,
-    SubsetOf,
 )
 from scheduler.core.nodes.working_nodes import WorkingNodes
 
 _MAX_CAPACITIES: Final = 64  # each is as large as there are nodes
-# A request, the devices in it, and the nodes that it fits when they are empty.
-_AlikePods: TypeAlias = tuple[tuple[int, ...], tuple[Hashable, ...], bytes]
+# A request, the devices in it, the nodes that it fits when they are empty, and their domains.
+_AlikePods: TypeAlias = tuple[tuple[int, ...], tuple[Hashable, ...], bytes, Hashable]
 
 
 class PodCapacity:
@@ -47,11 +55,21 @@ class PodCapacity:
         self._per_node: Final = self._fitting_on_all(ranking)
         self._seen = len(self._changed_nodes)
         self._trial: dict[int, int] = {}  # by node, with other free amounts
+        # Where pods must be in one domain, the domain of each node, and the pods by domain.
+        domains = ranking.subset.domains
+        self._domains: Final[list[int] | None] = None if domains is None else domains.tolist()
+        self._by_domain: Final = Counter[int]()
         self._total = sum(self._per_node)
+        if self._domains is not None:
+            for node, pod_count in enumerate(self._per_node):
+                self._add_to_domain(node, pod_count)
 
     @property
     def total(self) -> int:
-        return self._total
+        """How many pods fit; where they must be in one domain, in the one that fits the most."""
+        if self._domains is None:
+            return self._total
+        return max(self._by_domain.values(), default=0)
 
     def refresh(self) -> None:
         """Drop all amounts that were set, and update the nodes that have changed."""
@@ -59,20 +77,33 @@ class PodCapacity:
         if not self._trial and self._seen == len(changed_nodes):
             return
         for node, pod_count in self._trial.items():
-            self._total += self._per_node[node] - pod_count
+            self._add(node, self._per_node[node] - pod_count)
         self._trial.clear()
         for node in set(changed_nodes[self._seen :]):
             if self.is_open[node]:
                 pod_count = self._fitting(node, self._resources.free[node].tolist())
-                self._total += pod_count - self._per_node[node]
+                self._add(node, pod_count - self._per_node[node])
                 self._per_node[node] = pod_count
         self._seen = len(changed_nodes)
 
     def set_free(self, node: int, free: Sequence[int], trials: Sequence[DeviceView] = ()) -> None:
         """Set what would be free; *trials* are the devices as they would be, of each sort."""
         pod_count = self._fitting(node, free, trials)
-        self._total += pod_count - self._trial.get(node, self._per_node[node])
+        more = pod_count - self._trial.get(node, self._per_node[node])
+        self._total += more
+        if self._domains is not None:
+            self._add_to_domain(node, more)
         self._trial[node] = pod_count
+
+    def _add(self, node: int, more: int) -> None:
+        self._total += more
+        if self._domains is not None:
+            self._add_to_domain(node, more)
+
+    def _add_to_domain(self, node: int, more: int) -> None:
+        assert self._domains is not None
+        if self._domains[node] != NONE:
+            self._by_domain[self._domains[node]] += more
 
     def _fitting(self, node: int, free: Sequence[int], trials: Sequence[DeviceView] = ()) -> int:
         pod_count = UNLIMITED
@@ -125,7 +156,7 @@ class EmptyClusterFit:
         self._paths: Final = usage.paths
         self._limits: Final[list[list[float]]] = self._snapshot.queues.limit.tolist()
         self._known: Final[dict[RequestKey, bool]] = {}
-        self._fitting: Final[dict[_AlikePods, int]] = {}
+        self._fitting: Final[dict[_AlikePods, Ints]] = {}  # by domain
 
     def fits_empty_cluster(
         self,
@@ -140,29 +171,29 @@ class EmptyClusterFit:
                     return False
         known = self._known.get(request)
         if known is None:
-            known = self._known[request] = any(
-                self._fits_empty_nodes(request[0], strategy, it) for it in strategy.reaches()
-            )
+            known = self._known[request] = self._fits_empty_nodes(request[0], strategy)
         return known
 
-    def _fits_empty_nodes(
-        self, signatures: SignatureRuns, strategy: PlacementStrategy, subset_of: SubsetOf
-    ) -> bool:
-        """Count pods together that request the same and that fit on the same nodes."""
+    def _fits_empty_nodes(self, signatures: SignatureRuns, strategy: PlacementStrategy) -> bool:
+        """Count pods together that request the same and that fit on the same nodes.
+
+        Where they must be in one domain, they must all fit in the same one.
+        """
         needed = Counter[_AlikePods]()
         for row, number in signatures:
             request = self._snapshot.signatures[row].request
-            within_reach = self._placer.ranking(row, strategy.reach(row)).fits_empty
-            fits_empty = subset_of(row).within(within_reach)
+            reach = strategy.reach(row)
+            fits_empty = self._placer.ranking(row, reach).fits_empty
             of_row = self._nodes.devices.of[row]
             devices = tuple([(it.sort, it.request_key(row)) for it in of_row])
-            alike = request, devices, fits_empty.tobytes()
+            alike = request, devices, fits_empty.tobytes(), reach.domains is not None and reach.key
             needed[alike] += number
             if alike not in self._fitting:
-                self._fitting[alike] = count_fitting_pods(
-                    self._nodes, self._snapshot.nodes.allocatable, row, fits_empty
+                self._fitting[alike] = fitting_by_domain(
+                    self._nodes, self._snapshot.nodes.allocatable, row, fits_empty, reach.domains
                 )
-        return all(number <= self._fitting[alike] for alike, number in needed.items())
+        enough = [number <= self._fitting[alike] for alike, number in needed.items()]
+        return bool(np.logical_and.reduce(enough).any())
 
 
 def free_amount(nodes: WorkingNodes, kind: ResourceKind) -> int:
@@ -178,12 +209,25 @@ def count_fitting_pods(nodes: WorkingNodes, amounts: Ints, signature: int, mask:
 
     Of pods that request devices, as if the nodes had no others.
     """
+    return int(fitting_by_domain(nodes, amounts, signature, mask, None)[0])
+
+
+def fitting_by_domain(
+    nodes: WorkingNodes, amounts: Ints, signature: int, mask: Bools, domains: Ints | None
+) -> Ints:
+    """Return the same for each domain of the nodes, or as one number if there are no domains."""
     requests = nodes.resources.requests(signature)
+    count = 1 if domains is None else int(domains.max(initial=NONE)) + 1
     if not requests or not mask.any():
-        return 0
+        return np.zeros(count, dtype=np.int64)
     columns = [r for r, _ in requests]
     each = amounts[:, columns] // np.array([n for _, n in requests])
     fitting: Ints = np.maximum(each, 0).min(axis=1)
     for most in nodes.devices.fitting(signature, amounts):
         fitting = np.minimum(fitting, most)
-    return total(np.maximum(fitting[mask], 0))
+    if domains is None:
+        return np.array([min(total(np.maximum(fitting[mask], 0)), SUM_MOST)])
+    found = np.zeros(count, dtype=np.int64)
+    is_in = mask & (domains != NONE)
+    np.add.at(found, domains[is_in], np.maximum(fitting[is_in], 0))
+    return found

@@ -87,6 +87,9 @@ class DeviceParticipant(Participant, DeviceView, Protocol):
 
     def trial(self) -> DeviceTrial: ...
 
+    def watch(self, _changed_nodes: list[int], /) -> None:
+        """Take the list to which nodes are added that change with another node."""
+
     def is_waiting(self, _place: ReservedPlace, /) -> bool:
         """Say whether the devices of a reserved place are in use by others in the snapshot."""
         return False

@@ -1,6 +1,7 @@
 """Fit errors: how many nodes cannot take a pod, and why; each node counts for its first reason."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -8,12 +9,12 @@ import numpy as np
 
 from scheduler.core.gang import SignatureRuns
 from scheduler.core.model.podgroup import ReservedPlace, SchedulingSignature
-from scheduler.core.model.rejections import FitErrorReason, FitErrors, MigRefusal
+from scheduler.core.model.rejections import DomainShortage, FitErrorReason, FitErrors, MigRefusal
 from scheduler.core.model.resources import NONE, Bools, Ints, total
 from scheduler.core.model.snapshot import GpuMode, Snapshot
-from scheduler.core.nodes.capacity import count_fitting_pods
-from scheduler.core.nodes.placement import PlacementFailure
-from scheduler.core.nodes.predicates import STATIC_PREDICATES, has_value
+from scheduler.core.nodes.capacity import count_fitting_pods, fitting_by_domain
+from scheduler.core.nodes.placement import PlacementFailure, PlacementRequest
+from scheduler.core.nodes.predicates import STATIC_PREDICATES, fits_empty_node, has_value
 from scheduler.core.nodes.ranking import NodeRanking
 from scheduler.core.nodes.statement import Statement
 from scheduler.core.nodes.working_nodes import WorkingNodes
@@ -39,7 +40,9 @@ def collect_fit_errors(
     requested = nodes.resources.requests(ranking.row)
     too_small = _too_small(nodes, ranking, by_reason)
     insufficient = {r: int((left & (free[:, r] < n)).sum()) for r, n in requested}
-    here, shortages = free[left], nodes.devices.shortages(ranking.row, left)
+    without_devices = by_reason.get(FitErrorReason.DEVICES, np.zeros_like(left))
+    shortages = nodes.devices.shortages(ranking.row, left | without_devices)
+    here = free[left]
     without = _roll_back(nodes, ranking, failure, by_reason, signatures)
     return FitErrors(
         reason=_reason(nodes, without, signatures, left),
@@ -63,6 +66,74 @@ def collect_fit_errors(
     )
 
 
+def domain_errors(nodes: WorkingNodes, request: PlacementRequest) -> FitErrors | None:
+    """Return which pods do not fit in one domain; None if they need not be in one.
+
+    Those of the first sub-group that fits in no empty domain, else of the first that fits in none
+    as it is, else of the last one. There are counts of nodes if any node is in a domain. It is
+    resolvable if the largest domain would be enough without other pods.
+    """
+    shortages = request.strategy.shortages(request.tasks)
+    if not shortages:
+        return None
+    found = [_domain_errors(nodes, request, it) for it in shortages]
+    never = [it for it in found if not it.is_resolvable]
+    not_now = [it for it in found if it.unplaced]
+    return [*never, *not_now, found[-1]][0]
+
+
+def _domain_errors(
+    nodes: WorkingNodes, request: PlacementRequest, shortage: DomainShortage
+) -> FitErrors:
+    snapshot = nodes.snapshot
+    domain_of = snapshot.topologies[shortage.topology].domains[shortage.level]
+    is_in = np.isin(domain_of, shortage.domains)
+    outside, inside = int((~is_in).sum()), int(is_in.sum())
+    numbers = {FitErrorReason.DOMAIN: outside, FitErrorReason.ROOM: inside}
+    tasks = tuple([it for it in request.tasks if it.podset.name in shortage.podsets])
+    runs = Counter[int]()
+    for podset, pods, expected in tasks:
+        runs.update(snapshot.pods.signature[[*pods]].tolist())
+        runs.update({podset.expected_signature: expected} if expected else {})
+    domains = np.where(is_in, domain_of, NONE)
+    shortage = shortage._replace(largest=_fitting_in_largest(nodes, runs, domains))
+    signature = next(iter(runs))
+    return FitErrors(
+        reason=UnschedulableReason.TOPOLOGY_UNFIT,
+        signature=signature,
+        placed=shortage.fitting,
+        needed=shortage.needed,
+        counts={reason: n for reason, n in numbers.items() if n} if inside else {},
+        own_counts={},
+        taints={},
+        keys={},
+        too_small={},
+        largest_allocatable={},
+        insufficient={},
+        largest_free={},
+        total_free={},
+        unplaced=shortage.needed - shortage.fitting,
+        fitting=shortage.largest,
+        is_resolvable=shortage.largest >= shortage.needed,
+        domain_shortage=shortage,
+    )
+
+
+def _fitting_in_largest(nodes: WorkingNodes, runs: Mapping[int, int], domains: Ints) -> int:
+    """Return how many of some pods fit in the largest domain if no others are there, at most."""
+    snapshot, alike = nodes.snapshot, dict[Hashable, tuple[int, int, Bools]]()
+    for row, count in runs.items():
+        mask = fits_empty_node(snapshot, snapshot.signatures[row])
+        devices = tuple([it.request_key(row) for it in nodes.devices.of[row]])
+        key = snapshot.signatures[row].request, devices, mask.tobytes()
+        alike[key] = row, count + (alike[key][1] if key in alike else 0), mask
+    found = np.zeros(int(domains.max(initial=0)) + 1, dtype=np.int64)
+    for row, count, mask in alike.values():
+        most = fitting_by_domain(nodes, snapshot.nodes.allocatable, row, mask, domains)
+        found[: len(most)] += np.minimum(most, count)
+    return int(found.max())
+
+
 def _roll_back(
     nodes: WorkingNodes,
     ranking: NodeRanking,
@@ -84,6 +155,10 @@ def _roll_back(
     statement.roll_back(failure.checkpoint)
     allocatable = nodes.snapshot.nodes.allocatable - (before - after)
     fitting = count_fitting_pods(nodes, allocatable, ranking.row, left)
+    if ranking.signature.claims:
+        alike = _placed_alike(nodes.snapshot, signatures, failure)
+        for most in nodes.devices.fitting(ranking.row, allocatable):
+            fitting = min(fitting, max(total(most[left]) - alike, 0))
     return _WithoutAttempt(before[left], free_gpus, are_enough, fitting, own_counts)
 
 
@@ -93,6 +168,8 @@ def _nodes_by_reason(
     """Return the nodes by their first reason, and those of which only free resources are short."""
     by_reason: dict[FitErrorReason, Bools] = {}
     left = ranking.subset.within(np.ones(len(nodes.resources.free), dtype=np.bool_))
+    if not left.all():
+        by_reason[FitErrorReason.DOMAIN] = ~left
     for fit_error_reason, mask in _masks(nodes, ranking):
         if (left & ~mask).any():
             by_reason[fit_error_reason] = left & ~mask
@@ -206,6 +283,17 @@ def _count_unplaced(
         left = min(count, passed - failure.placed)
         if left > 0 and replace(every[signature], nominated_node=NONE) == it:
             found += left
+    return found
+
+
+def _placed_alike(snapshot: Snapshot, signatures: SignatureRuns, failure: PlacementFailure) -> int:
+    """Count the pods of the attempt with a node that have the same claims."""
+    claims, found, passed = snapshot.signatures[failure.signature].claims, 0, 0
+    for signature, count in signatures:
+        placed = min(max(failure.placed - passed, 0), count)
+        passed += count
+        if snapshot.signatures[signature].claims == claims:
+            found += placed
     return found
 
 

@@ -57,6 +57,12 @@ class PlacementRequest(NamedTuple):
     is_pipelined: bool = False  # all of them wait, even if there are idle resources
     pinned: Alternative | None = None  # the alternative of the strategy that fitted on trial
 
+    @property
+    def is_gang(self) -> bool:
+        """Say whether it is of several pods of one PodGroup; relocated pods each count alone."""
+        pod_count = sum([len(pods) + later for _, pods, later in self.tasks])
+        return pod_count > 1 and self.podgroup != NONE
+
 
 class PlacementFailure(NamedTuple):
     """A pod that fits on no node; pods placed before it are still in the statement."""
@@ -120,26 +126,36 @@ class Placer:
         self._resources: Final = nodes.resources
         self._devices: Final = nodes.devices
         self._policies = policies
-        # By signature and key of the subset.
-        self._rankings: dict[tuple[int, Hashable], NodeRanking] = {}
+        # By signature, key of the subset, and whether the pods are placed as gangs are.
+        self._rankings: dict[tuple[int, Hashable, bool], NodeRanking] = {}
         self._scored_resources = {
-            it: ScoredResource(nodes.snapshot, has_gpu=it) for it in (False, True)
+            it: ScoredResource(nodes.snapshot, policies, has_gpu=it) for it in (False, True)
         }
         # By PodGroup that waits for what is being released: what need not wait.
         self.allocated_now: Final[dict[int, AssignedTasks]] = {}
         self._signature_of: Final[list[int]] = nodes.snapshot.pods.signature.tolist()
 
-    def ranking(self, signature: int, subset: NodeSubset = ALL_NODES) -> NodeRanking:
-        key = signature, subset.key
+    def ranking(
+        self, signature: int, subset: NodeSubset = ALL_NODES, *, is_gang: bool = False
+    ) -> NodeRanking:
+        """Return the nodes for a pod; *is_gang* says whether others are placed with it."""
+        policies = self._policies
+        if is_gang and policies.of_gangs is not None and self._uses_whole_gpus(signature):
+            policies = policies.of_gangs
+        key = signature, subset.key, policies is not self._policies
         ranking = self._rankings.get(key)
         if ranking is None:
             if len(self._rankings) >= _MAX_RANKINGS:  # the oldest one is dropped
                 del self._rankings[next(iter(self._rankings))]
             has_gpu = self.nodes.snapshot.signatures[signature].has_gpu
             ranking = self._rankings[key] = NodeRanking(
-                self.nodes, self._policies, signature, self._scored_resources[has_gpu], subset
+                self.nodes, policies, signature, self._scored_resources[has_gpu], subset
             )
         return ranking
+
+    def _uses_whole_gpus(self, signature: int) -> bool:
+        it = self.nodes.snapshot.signatures[signature]
+        return it.has_gpu and not it.shared_devices
 
     def signature_runs(self, tasks: Tasks) -> SignatureRuns:
         found: list[tuple[int, int]] = []
@@ -214,6 +230,17 @@ class Placer:
         statement.roll_back(checkpoint)
         return fits
 
+    def failure_in(
+        self, request: PlacementRequest, alternative: Alternative
+    ) -> PlacementFailure | None:
+        """Return why tasks do not fit in one alternative, as `place` does; else place nothing."""
+        checkpoint = self._statement.checkpoint
+        placed = self._place_alternative(request, alternative)
+        if isinstance(placed, PlacementFailure):
+            return placed
+        self._statement.roll_back(checkpoint)
+        return None
+
     def reserve(self, request: PlacementRequest) -> list[tuple[int, int, int]] | None:
         """Place pods that do not exist; return task indexes, nodes and numbers if all fit."""
         placed = self._place_unchecked(request)
@@ -277,7 +304,7 @@ class Placer:
             return placed
         outcome = check(placed, is_pipelined)
         if outcome is MUST_WAIT:
-            self._undo(request.podgroup, checkpoint, before)
+            self.undo(request.podgroup, checkpoint, before)
             placed = self._allocation(request, alternative, is_pipelined=True)
             if isinstance(placed, PlacementFailure):
                 return placed
@@ -285,10 +312,11 @@ class Placer:
         if outcome is None:
             return placed
         assert outcome is not MUST_WAIT  # all of them wait
-        self._undo(request.podgroup, checkpoint, before)
+        self.undo(request.podgroup, checkpoint, before)
         return RefusedPlacement(placed, outcome)
 
-    def _undo(self, podgroup: int, checkpoint: int, allocated_now: AssignedTasks | None) -> None:
+    def undo(self, podgroup: int, checkpoint: int, allocated_now: AssignedTasks | None) -> None:
+        """Undo what was placed of a PodGroup since a checkpoint, and what did not wait then."""
         self._statement.roll_back(checkpoint)
         if allocated_now is not None:
             self.allocated_now[podgroup] = allocated_now
@@ -314,6 +342,7 @@ class Placer:
         placements: list[_PlacedPods] = []
         checkpoint = self._statement.checkpoint
         places: _UnusedPlaces | None = None  # most PodGroups have none
+        is_gang = request.is_gang
 
         def failed(signature: int, subset: NodeSubset) -> PlacementFailure:
             placed = sum([it.pod_count for it in placements])
@@ -330,7 +359,8 @@ class Placer:
                 for pod in pods:
                     signature = self._signature_of[pod]
                     if ranking is None or signature != last:
-                        ranking, last = self.ranking(signature, subset_of(signature)), signature
+                        ranking = self.ranking(signature, subset_of(signature), is_gang=is_gang)
+                        last = signature
                     place = None if places is None else places.next(podset)
                     node = self._node_for(ranking, place)
                     if node == NONE:
@@ -338,7 +368,7 @@ class Placer:
                     placements.append(self._allocate(i, pod, node, signature))
                 if expected:
                     signature = podset.expected_signature
-                    ranking = self.ranking(signature, subset_of(signature))
+                    ranking = self.ranking(signature, subset_of(signature), is_gang=is_gang)
                     if not self._place_expected(i, podset_tasks, ranking, placements):
                         return failed(signature, ranking.subset)
         return placements

@@ -14,6 +14,7 @@ from scheduler.core.model.podgroup import LabelRequirement, SchedulingSignature
 from scheduler.core.model.rejections import FitErrorReason
 from scheduler.core.model.resources import Bools
 from scheduler.core.model.snapshot import GpuMode, NodeFault, Snapshot
+from scheduler.core.nodes.device_sorts.claims import has_devices
 from scheduler.core.nodes.device_sorts.gpu_share_table import WHOLE_GPU, share_on_nodes, whole_gpus
 
 StaticPredicate = Callable[[Snapshot, SchedulingSignature], Bools]
@@ -104,6 +105,12 @@ def _large_enough(snapshot: Snapshot, signature: SchedulingSignature) -> Bools:
     return mask
 
 
+def _has_devices(snapshot: Snapshot, signature: SchedulingSignature) -> Bools:
+    if not signature.claims:
+        return np.ones(len(snapshot.nodes.names), dtype=np.bool_)
+    return has_devices(snapshot, signature.claims)
+
+
 def all_of(table: Bools) -> Bools:
     rows: Bools = np.logical_and.reduce(table, axis=1)
     return rows
@@ -124,4 +131,5 @@ STATIC_PREDICATES: Final[tuple[tuple[FitErrorReason, StaticPredicate], ...]] = (
     (FitErrorReason.GPU_MODE, _offers_form),
     (FitErrorReason.GPU_MEMORY, _knows_gpu_memory),
     (FitErrorReason.TOO_SMALL, _large_enough),
+    (FitErrorReason.DEVICES, _has_devices),
 )

@@ -15,6 +15,8 @@ from scheduler.core.model.snapshot import GpuMode, Snapshot
 from scheduler.core.nodes.node_resources import has_enough
 from scheduler.core.nodes.pod_relations import has_no_relations
 from scheduler.core.nodes.predicates import fits_empty_node
+from scheduler.core.nodes.strategies.domains import tie_breaks
+from scheduler.core.nodes.strategies.fragmentation import Fragments
 from scheduler.core.nodes.strategies.strategy import ALL_NODES, NodeSubset
 from scheduler.core.nodes.working_nodes import WorkingNodes
 
@@ -25,7 +27,7 @@ _RESCORE_ALL_RATIO: Final = 8  # up to this part of the nodes is rescored one by
 class ScoredResource:
     """What nodes have of the resource that scores count: GPUs, or else CPU."""
 
-    def __init__(self, snapshot: Snapshot, *, has_gpu: bool) -> None:
+    def __init__(self, snapshot: Snapshot, policies: Policies, *, has_gpu: bool) -> None:
         resources, allocatable = snapshot.resources, snapshot.nodes.allocatable
         self.columns: Final = list(resources.gpus) if has_gpu else [resources.cpu]
         self.allocatable: Final[Ints] = allocatable[:, self.columns].sum(axis=1)
@@ -34,6 +36,9 @@ class ScoredResource:
         self.allocatable_list: Final[list[int]] = self.allocatable.tolist()
         self.has_gpu_list: Final[list[bool]] = self.has_gpu.tolist()
         self.max_allocatable: Final = max(self.allocatable_list, default=0)
+        # Added to the scores, [node]: of equal nodes, those in fuller domains come first.
+        breaks_ties = policies.places_by_topology
+        self.tie_breaks: Final = tie_breaks(snapshot, self.columns) if breaks_ties else None
 
 
 class NodeRanking:
@@ -48,12 +53,16 @@ class NodeRanking:
         self.signature: Final = nodes.snapshot.signatures[signature]
         self.row: Final = signature
         self.subset: Final = subset
-        self._preference: Final = subset.preference
+        self._preference: Final = (
+            scored_resource.tie_breaks if subset.preference is None else subset.preference
+        )
         self._resources: Final = nodes.resources
         self._relations: Final = nodes.relations
         self._devices: Final = nodes.devices.of[signature]
         self._statement: Final = nodes.statement
         self._policies: Final = policies
+        is_minded = policies.minds_fragments[self.signature.has_gpu]
+        self._fragments: Final = nodes.fragments if is_minded else None
         self._scored_resource: Final = scored_resource
         self.fits_empty: Final = subset.within(fits_empty_node(nodes.snapshot, self.signature))
         self._requests: Final = tuple((r, n) for r, n in enumerate(self.signature.request) if n)
@@ -103,6 +112,9 @@ class NodeRanking:
             has_gpu=scored_resource.has_gpu_list[node],
             is_nominated=node == self.signature.nominated_node,
         )
+        if self._fragments is not None:
+            ranks = self._fragments.ranks_in_a_row(self.row, node, before)
+            features = features._replace(fragment_rank=ranks)
         score, (other, next_score) = self._score(features), self._second_best(node)
         if self._preference is not None:
             score += self._preference[node]
@@ -146,8 +158,12 @@ class NodeRanking:
         ):
             self._rescore_all()
             return
-        for node in set(changed_nodes[self._seen :]):
-            self._rescore(node)
+        nodes = set(changed_nodes[self._seen :])
+        if self._fragments is None:
+            for node in nodes:
+                self._rescore(node)
+        else:
+            self._rescore_with_fragments(self._fragments, nodes)
         self._seen = len(changed_nodes)
 
     def _rescore_all(self) -> None:
@@ -178,41 +194,64 @@ class NodeRanking:
             is_nominated=np.equal(np.arange(len(mask)), self.signature.nominated_node),
             shares_device=shares_device,
         )
+        if self._fragments is not None:
+            fitting, ranks = np.flatnonzero(mask), np.zeros(len(mask), dtype=np.int64)
+            ranks[fitting] = self._fragments.ranks(self.row, fitting)
+            features = features._replace(fragment_rank=ranks)
         self._scores[: len(mask)] = np.where(mask, self._score(features), -math.inf)
         if self._preference is not None:
             self._scores[: len(mask)] += self._preference
         self._tops = self.rows.max(axis=1)
 
+    def _rescore_with_fragments(self, fragments: Fragments, nodes: set[int]) -> None:
+        changed = [(node, self._features(node)) for node in nodes if self._open[node]]
+        fitting = [node for node, features in changed if features is not None]
+        ranks = iter(fragments.ranks_on(self.row, fitting))
+        for node, features in changed:
+            score = -math.inf
+            if features is not None:
+                score = self._node_score(node, NodeFeatures(*features[:-1], next(ranks)))
+            self._write(node, score)
+
     def _rescore(self, node: int) -> None:
-        if not self._open[node]:
-            return
+        if self._open[node]:
+            features = self._features(node)
+            self._write(node, -math.inf if features is None else self._node_score(node, features))
+
+    def _features(self, node: int) -> NodeFeatures | None:
+        """Return what the score of a node is computed from, or None if the pod does not fit."""
         free = self._resources.free[node].tolist()
-        score = -math.inf
-        fits, fits_idle, shares_device = has_enough(free, self._requests), False, False
-        if fits:
-            idle = self._resources.idle[node].tolist()
-            fits_idle = has_enough(idle, self._requests)
-            for devices in self._devices:
-                here, now, is_beside = devices.fits(self.row, node, free, idle)
-                fits, fits_idle = fits and here, fits_idle and now
-                shares_device = shares_device or is_beside
-        if fits:
-            scored_resource = self._scored_resource
-            features = NodeFeatures(  # by position: it is made for every node that changes
-                sum([free[r] for r in scored_resource.columns]),
-                scored_resource.allocatable_list[node],
-                scored_resource.max_allocatable,
-                fits_idle,
-                scored_resource.has_gpu_list[node],
-                node == self.signature.nominated_node,
-                shares_device and fits_idle,
-            )
-            known = self._score_cache.get(features)
-            if known is None:
-                known = self._score_cache[features] = self._score(features)
-            score = known
-            if self._preference is not None:
-                score += self._preference[node]
+        if not has_enough(free, self._requests):
+            return None
+        fits, shares_device = True, False
+        idle = self._resources.idle[node].tolist()
+        fits_idle = has_enough(idle, self._requests)
+        for devices in self._devices:
+            here, now, is_beside = devices.fits(self.row, node, free, idle)
+            fits, fits_idle = fits and here, fits_idle and now
+            shares_device = shares_device or is_beside
+        if not fits:
+            return None
+        scored_resource = self._scored_resource
+        return NodeFeatures(  # by position: it is made for every node that changes
+            sum([free[r] for r in scored_resource.columns]),
+            scored_resource.allocatable_list[node],
+            scored_resource.max_allocatable,
+            fits_idle,
+            scored_resource.has_gpu_list[node],
+            node == self.signature.nominated_node,
+            shares_device and fits_idle,
+        )
+
+    def _node_score(self, node: int, features: NodeFeatures) -> float:
+        score = self._score_cache.get(features)
+        if score is None:
+            score = self._score_cache[features] = self._score(features)
+        if self._preference is not None:
+            score += self._preference[node]
+        return score
+
+    def _write(self, node: int, score: float) -> None:
         row = node // self._width
         was, top = self._scores[node], self._tops[row]
         self._scores[node] = score

@@ -1,1 +1,1 @@
-"""Evicts what a plan decided: suspends TrainJobs, deletes other pods, and limits the rate."""
+"""Evicts what a plan decided: suspends workloads, deletes other pods, and limits the rate."""

@@ -1,13 +1,13 @@
 """Evicts PodGroups, and limits how long their pods may take to terminate.
 
-A TrainJob is suspended and resumed, other pods are deleted. Victims are evicted only if all that
+A workload is suspended and resumed, other pods are deleted. Victims are evicted only if all that
 their preemptor needs can be: a dry run checks that before the first eviction. A failure after the
 dry run is an accident: the other evictions go on, and the next plan sees the result.
 
 Resources that are used over quota can be reclaimed only if pods terminate in time, and a user may
 have asked for 68 years. A pod with a grace period longer than the configuration allows is deleted
 once more, with the longest grace period that it may have, which the API server counts from the
-first deletion: at once if it was evicted, by itself or with its TrainJob, because other pods wait
+first deletion: at once if it was evicted, by itself or with its workload, because other pods wait
 for its node; else when it has had that long.
 """
 
@@ -69,7 +69,7 @@ class Evictor:
 
         They are evicted if the preemptor *is_still_wanted*, and for a stale gang, which has none.
         Return the evictions that failed, and whether to back off before they are tried again:
-        TrainJobs are backed off here.
+        Workloads are backed off here.
         """
         evictions = commands.evictions
         reasons = await self._gather(self._dry_run(eviction) for eviction in evictions)
@@ -90,12 +90,12 @@ class Evictor:
             return False
         self._metrics.evictions.labels(eviction.action, "refused", eviction.queue).inc()
         self._log.warning("victim not evicted", victim=eviction.title, reason=reason)
-        if eviction.owner is None or not eviction.owner.uid:
+        if eviction.suspends is None or not eviction.suspends.uid:
             if eviction.preemptor is None:  # no condition of a preemptor shows it
                 message = f"Not evicted: {reason}. Cause of the eviction: {eviction.reason}"
                 self._post(eviction.groups[0], "NotEvicted", message)
             return True
-        self._suspender.back_off(eviction.owner, reason)
+        self._suspender.back_off(eviction.suspends, reason)
         return False
 
     def _post_to_preemptor(self, preemptor: Key, evictions: tuple[PlannedEviction, ...]) -> None:
@@ -115,17 +115,17 @@ class Evictor:
         return [task.result() for task in tasks]
 
     async def _dry_run(self, eviction: PlannedEviction) -> str | None:
-        if eviction.owner is None:
+        if eviction.suspends is None:
             return await self._delete_pods(eviction, is_dry=True)
         async with self._semaphore:
-            return await self._suspender.dry_run_failure(eviction.owner)
+            return await self._suspender.dry_run_failure(eviction.suspends)
 
     async def _evict_one(self, eviction: PlannedEviction) -> str | None:
-        if eviction.owner is None:
+        if eviction.suspends is None:
             reason = await self._delete_pods(eviction)
         else:
             async with self._semaphore:
-                reason = await self._suspender.suspend(eviction, eviction.owner)
+                reason = await self._suspender.suspend(eviction, eviction.suspends)
         if reason is not None:
             return reason
         for group in eviction.groups:  # the first PodGroup records the GPUs of all
@@ -202,7 +202,7 @@ class Evictor:
         return self._client.clock.now().isoformat(timespec="seconds")
 
     def _post(self, key: Key, reason: str, message: str) -> None:
-        """Post an Event about a PodGroup; all but that of an eviction on its TrainJob, too."""
+        """Post an Event about a PodGroup; all but that of an eviction on its workload, too."""
         group = self._cache.cluster.pod_groups.get(key)
         if group is None:
             return
@@ -248,7 +248,7 @@ class TerminationGraceLimiter:
         )
         suspended = (
             it
-            for one in cache.suspended_trainjobs.evicted_groups()
+            for one in cache.suspended_workloads.evicted_groups()
             for it in cache.members.placed_pods(one.metadata.key)
         )
         return {*deleted, *suspended}

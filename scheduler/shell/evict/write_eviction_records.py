@@ -1,17 +1,17 @@
-"""What is written about the suspension of a TrainJob: eviction records, and Jobs to recreate.
+"""What is written about the suspension of a workload: eviction records, and Jobs to recreate.
 
-A record is an annotation on each PodGroup of a TrainJob, written before it is suspended: it is
+A record is an annotation on each PodGroup of a workload, written before it is suspended: it is
 suspended only after all records were written, and a record without a suspension is removed again by
 `suspend`, also after a restart. Each write names the uid of its PodGroup; one that is deleted or
-recreated needs no record. A written record counts before a watch shows it: the watch of TrainJobs
+recreated needs no record. A written record counts before a watch shows it: the watch of workloads
 may be quicker, and a suspension without a record is its user's.
 
-Jobs of which some ranks have succeeded and others have not are deleted while the TrainJob is
-suspended: the JobSet controller recreates them, suspended as their JobSet is, and their pods run
-from rank 0 when it is resumed. There is no state here: which Jobs have partly succeeded, and which
-pods are left of Jobs that were deleted, is read each time, so the next leader continues. A Job is
-deleted by its uid, and only while TrainJob, JobSet and Job are suspended; a policy of the cluster
-keeps this process from deleting a Job that runs (`manifests/base/policies/jobs.yaml`).
+Jobs of which some ranks have succeeded and others have not are deleted while their workload is
+suspended: its controller recreates them, suspended as it is, and their pods run from rank 0 when it
+is resumed. There is no state here: which Jobs have partly succeeded, and which pods are left of
+Jobs that were deleted, is read each time, so the next leader continues. A Job is deleted by its
+uid, and only while it, its workload and their owner are suspended; a policy of the cluster keeps
+this process from deleting a Job that runs (`manifests/base/policies/jobs.yaml`).
 """
 
 import asyncio
@@ -24,18 +24,11 @@ from structlog.typing import FilteringBoundLogger
 from scheduler.shell.bind.writes import FIELD_MANAGER
 from scheduler.shell.evict.rate_limit import reduced_gpus_annotation
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.cache.evictions import (
-    JobProgress,
-    job_progress,
-    jobs_to_recreate,
-)
 from scheduler.state.commands import PlannedEviction
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import EVICTED_BY, EVICTED_GPUS, JOBSET_NAME, LAST_EVICTION_RECORD
+from trainer_kai.api.names import EVICTED_BY, EVICTED_GPUS, LAST_EVICTION_RECORD
 from trainer_kai.api.resources import JOBS, PODGROUPS
-from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.rest.request import DeleteOptions, ListTarget, Selection, WriteOptions
 from trainer_kai.kube.rest.response import ApiError, Conflict, NotFound
@@ -47,6 +40,8 @@ from trainer_kai.policy.podgroups.eviction_record import (
     last_eviction_of,
 )
 from trainer_kai.policy.podgroups.grouping import workload_name
+from trainer_kai.policy.workloads.recreation import JobProgress, job_progress, jobs_to_recreate
+from trainer_kai.policy.workloads.workload import Suspendable, Workload
 
 _Annotations: TypeAlias = dict[str, str | None]  # None removes one
 
@@ -65,16 +60,17 @@ class EvictionRecords:
 
     async def write(
         self,
-        job: TrainJob,
+        suspended: Suspendable,
         groups: Iterable[PodGroup],
         record: EvictionRecord,
         *,
         is_dry: bool = False,
     ) -> str | None:
-        """Write on each PodGroup that its TrainJob is evicted; return why one write fails."""
+        """Write on each PodGroup that its workload is evicted; return why one write fails."""
         notes: list[tuple[PodGroup, _Annotations]]
         notes = [
-            (group, {EVICTED_BY: encode_eviction_record(job, group, record)}) for group in groups
+            (group, {EVICTED_BY: encode_eviction_record(suspended, group, record)})
+            for group in groups
         ]
         return await self._write_all(notes, _DRY_RUN if is_dry else _WRITE)
 
@@ -150,7 +146,7 @@ def _is_undone(group: PodGroup, unused_gpus: int) -> bool:
 
 
 class JobRecreator:
-    """Deletes the partly succeeded Jobs of suspended TrainJobs, so that JobSet recreates them."""
+    """Deletes partly succeeded Jobs of suspended workloads, which their controllers recreate."""
 
     def __init__(self, client: Client, cache: ClusterCache, log: FilteringBoundLogger) -> None:
         self._client = client
@@ -158,35 +154,34 @@ class JobRecreator:
         self._log = log
         self._list_lock = asyncio.Lock()  # one list at a time: a user's Jobs may be large
 
-    async def recreate(self, job: TrainJob) -> bool:
+    async def recreate(self, suspended: Suspendable) -> bool:
         """Delete the Jobs that have partly succeeded; say whether no pod of such Jobs is left."""
-        jobset = self._cache.cluster.jobsets.get(job.metadata.key)
-        controller = jobset.metadata.controller if jobset else None
-        if jobset is None or controller is None or controller.uid != job.metadata.uid:
+        workload = self._cache.suspended_workloads.workload_of(suspended)
+        if workload is None or not workload.kind.controls_jobs:
             return True
-        if jobset.status.terminal_state:
+        if workload.is_finished:
             return True  # no Job of it runs again
-        jobs = await self._jobs(jobset)
-        succeeded = self._succeeded(job)
-        to_delete = [*jobs_to_recreate(jobset, self._cache.scheduler_name, jobs, succeeded)]
+        jobs = await self._jobs(workload)
+        succeeded = self._succeeded(suspended)
+        to_delete = [*jobs_to_recreate(workload, self._cache.scheduler_name, jobs, succeeded)]
         for one in to_delete:
             await self._delete(one)
         return not to_delete and succeeded.keys() <= {it.uid for it in jobs}
 
-    async def _jobs(self, jobset: JobSet) -> list[JobProgress]:
-        meta, progress = jobset.metadata, list[JobProgress]()
-        target = ListTarget(JOBS, meta.namespace, Selection(labels=f"{JOBSET_NAME}={meta.name}"))
+    async def _jobs(self, workload: Workload) -> list[JobProgress]:
+        meta, kind, progress = workload.metadata, workload.kind, list[JobProgress]()
+        selection = Selection(labels=f"{kind.name_label}={meta.name}")
         async with self._list_lock:
-            async for page in self._client.pages(target):
+            async for page in self._client.pages(ListTarget(JOBS, meta.namespace, selection)):
                 owned = ((it, it.metadata.controller) for it in page.items)
                 progress += [
-                    job_progress(it) for it, owner in owned if owner and owner.uid == meta.uid
+                    job_progress(it, kind) for it, owner in owned if owner and owner.uid == meta.uid
                 ]
         return progress
 
-    def _succeeded(self, job: TrainJob) -> Counter[str]:
-        """Count the pods of a TrainJob that succeeded and are still there, by their Job's uid."""
-        groups = self._cache.members.groups_of(job.metadata.key)
+    def _succeeded(self, suspended: Suspendable) -> Counter[str]:
+        """Count the pods of a workload that succeeded and still exist, by their Job's uid."""
+        groups = self._cache.members.groups_of(suspended.key)
         pods = (
             self._cache.cluster.pods[it]
             for group in groups

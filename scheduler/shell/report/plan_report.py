@@ -61,7 +61,7 @@ _NO_EVICTIONS: Final[EvictionsByPreemptor] = MappingProxyType({})
 _NO_CREATION_FAILURES: Final[Mapping[Key, CreationFailure]] = MappingProxyType({})
 _UNLIMITED: Final = -1
 # Reasons that another node could cure: an autoscaler acts on them. It must not act on quotas, nor
-# on a required topology, as long as no node could help there.
+# on a required topology: it does not know in which domain a node would help.
 _CAPACITY_REASONS: Final = frozenset(
     {
         UnschedulableReason.NO_NODE_MATCHES,

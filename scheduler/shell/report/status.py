@@ -10,7 +10,7 @@
 
 While another scheduler with our name pauses us, `PauseReporter` reports only that:
 
-1. A PodGroup is reported once in each pause: a condition, and an Event on it and on its TrainJob.
+1. A PodGroup is reported once in each pause: a condition, and an Event on it and on its workload.
    What the other scheduler writes afterwards stays: the two never take turns at a PodGroup.
 2. The condition has a type of its own. KAI leaves a PodGroup alone that carries
    `UnschedulableOnNodePool` and has `schedulingBackoff` 1, so that type would stop KAI as well.

@@ -6,10 +6,12 @@ while the cache changes; `is_outdated` finds commands for pods or nodes that hav
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.cache.assumed import AssumedChanges
+from scheduler.state.cache.assumed_claims import AssumedClaims
 from scheduler.state.cache.cluster_events import (
     QUEUEING_HINTS,
     PodFingerprint,
@@ -19,25 +21,39 @@ from scheduler.state.cache.cluster_events import (
     pod_fingerprint,
     pod_hint,
     podgroup_fingerprint,
+    workload_hint,
 )
 from scheduler.state.cache.creation_failures import PodCreationFailures
-from scheduler.state.cache.evictions import InFlightEvictions, SuspendedTrainJobs
+from scheduler.state.cache.evictions import (
+    InFlightEvictions,
+    SuspendedWorkloads,
+    SuspensionNotes,
+)
 from scheduler.state.cache.incomplete import IncompletePodGroups, LostPods
 from scheduler.state.cache.members import PodGroupMembers, podgroup_key
 from scheduler.state.cache.pods_by_gpu import GpuGroups
 from scheduler.state.commands import PodGroupCommands
 from scheduler.state.inputs import Permit, StateOptions
 from scheduler.state.podgroups.missing_pods import is_lost, min_existing_pods
-from scheduler.state.snapshot.builder import ClusterState
+from scheduler.state.snapshot.cluster_state import ClusterState
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.cluster_kinds import Node, PersistentVolumeClaim
+from trainer_kai.api.device_kinds import ResourceClaim
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import RESERVED
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.resources import NODES, PODGROUPS, PODS, PVCS, TRAINJOBS, Resource
-from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.api.resources import (
+    NODES,
+    PODGROUPS,
+    PODS,
+    PVCS,
+    RESOURCE_CLAIMS,
+    Resource,
+)
 from trainer_kai.errors import InvariantError
+from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, OWNER_OF_RESOURCE
+from trainer_kai.policy.workloads.workload import ObjectKey
 
 if TYPE_CHECKING:
     from scheduler.state.queues.access import AccessQuestion
@@ -47,7 +63,7 @@ class ClusterCache:
     """The objects by name, and what the scheduler wrote and has not seen yet.
 
     `update` takes what the watches show, and `assume` what was decided. Its parts are used
-    directly: `assumed`, `in_flight_evictions`, `suspended_trainjobs`, `incomplete`, `lost_pods`,
+    directly: `assumed`, `in_flight_evictions`, `suspended_workloads`, `incomplete`, `lost_pods`,
     `members`, `gpu_groups` and `creation_failures`.
     """
 
@@ -60,15 +76,21 @@ class ClusterCache:
         self.staleness_grace_s: Final = options().staleness_grace_s
         self.cluster: Final = self._state.cluster  # with the assumed changes
         self.assumed: Final = AssumedChanges(self.cluster, self.update_pod, self.update_group)
+        self.assumed_claims: Final = AssumedClaims(self.cluster)
         self.members: Final = PodGroupMembers(self.cluster, self.scheduler_name)
         self.gpu_groups: Final = GpuGroups(self.cluster, options())
         self.in_flight_evictions: Final = InFlightEvictions(self.cluster, self.assumed, options)
-        self.suspended_trainjobs: Final = SuspendedTrainJobs(
-            self.cluster, self.members, self.assumed, self._state.suspend_refusals, options
+        self.suspended_workloads: Final = SuspendedWorkloads(
+            self.cluster,
+            self.members,
+            self.assumed,
+            SuspensionNotes(self._state.suspend_refusals, self._state.reverted_suspensions),
+            options,
         )
-        parts = self.cluster, self.members, self.suspended_trainjobs
-        self.incomplete: Final = IncompletePodGroups(*parts, self._state.stale_since)
-        self.lost_pods: Final = LostPods(*parts, self.assumed)
+        self.incomplete: Final = IncompletePodGroups(
+            self.cluster, self.members, self._state.stale_since
+        )
+        self.lost_pods: Final = LostPods(self.cluster, self.members, self.assumed)
         self._min_pods: Final[dict[Key, int]] = {}  # by PodGroup: it cannot be placed with fewer
         self.creation_failures: Final = PodCreationFailures(
             self.cluster, self.members, self._min_pods
@@ -83,13 +105,7 @@ class ClusterCache:
         """Called with the access questions of each snapshot."""
         self.on_claim_change: Callable[[Key], None] | None = None
         """Called with a PersistentVolumeClaim when it has changed."""
-        self._updates: Final[dict[Resource[Any], Callable[[Key, Any], ClusterEvent]]] = {
-            PODS: self.update_pod,
-            PODGROUPS: self.update_group,
-            TRAINJOBS: self._update_trainjob,
-            NODES: self._update_node,
-            PVCS: self._update_claim,
-        }
+        self._updates: Final = self._updates_by_kind()
 
     def update(self, resource: Resource[Any], key: Key, seen: Object | None) -> ClusterEvent:
         update = self._updates.get(resource)
@@ -97,6 +113,17 @@ class ClusterCache:
             return update(key, seen)
         before = self._state.put(resource, key, seen)
         return QUEUEING_HINTS[resource](before, seen)
+
+    def _updates_by_kind(self) -> dict[Resource[Any], Callable[[Key, Any], ClusterEvent]]:
+        return {
+            PODS: self.update_pod,
+            PODGROUPS: self.update_group,
+            **{it: partial(self._update_workload, it) for it in KIND_OF_RESOURCE},
+            **{it: partial(self._update_owner, it) for it in OWNER_OF_RESOURCE},
+            NODES: self._update_node,
+            PVCS: self._update_claim,
+            RESOURCE_CLAIMS: self._update_resource_claim,
+        }
 
     def update_pod(self, key: Key, seen: Pod | None) -> ClusterEvent:
         shown = self.assumed.apply_to_pod(key, seen)
@@ -120,7 +147,7 @@ class ClusterCache:
         shown = self.assumed.apply_to_group(key, seen)
         before: PodGroup | None = self._groups.put(key, shown)
         self.members.set_owners(key, shown)
-        self.suspended_trainjobs.update_record(before, shown)
+        self.suspended_workloads.update_record(before, shown)
         if podgroup_fingerprint(before) == podgroup_fingerprint(shown):
             return NO_EVENT
         if shown is None:
@@ -137,6 +164,11 @@ class ClusterCache:
             self.on_claim_change(key)
         return QUEUEING_HINTS[PVCS](before, seen)
 
+    def _update_resource_claim(self, key: Key, seen: ResourceClaim | None) -> ClusterEvent:
+        before = self._state.put(RESOURCE_CLAIMS, key, seen)
+        self.assumed_claims.seen(key, seen)
+        return QUEUEING_HINTS[RESOURCE_CLAIMS](before, seen)
+
     def set_permit(self, pair: Key, permit: Permit | None) -> ClusterEvent:
         before = self._state.permits.put(pair, permit)
         return NO_EVENT if before == permit else ClusterEvent.ANY
@@ -144,14 +176,14 @@ class ClusterCache:
     def start_leading(self) -> None:
         self.is_leading = True
         self.incomplete.note_all()
-        self.suspended_trainjobs.start_leading()
+        self.suspended_workloads.start_leading()
 
     def stop_leading(self, now_s: float) -> None:
         self.is_leading = False
         self.lost_pods.clear()
         self.assumed.limit_waits(now_s)
         self.in_flight_evictions.clear()
-        self.suspended_trainjobs.stop_leading()
+        self.suspended_workloads.stop_leading()
         self.on_podgroup_change = self.on_access_questions = self.on_claim_change = None
         self.gpu_groups.on_change = self.gpu_groups.on_leftover = None
 
@@ -159,6 +191,7 @@ class ClusterCache:
         """Return the snapshot for a plan; `is_outdated` compares with it from now on."""
         self.lost_pods.reserve()
         self._outdated = set()
+        self.assumed_claims.forget_others()
         now = self._options().now
         self.creation_failures.refresh(now)
         encoded = self._state.snapshot(now)
@@ -208,6 +241,8 @@ class ClusterCache:
             self.incomplete.note(commands.group)
         for pod, node in commands.binds:
             self.assumed.bind(pod, node, commands.gpu_groups.get(pod, ()))
+            if commands.claims:
+                self.assumed_claims.bind(pod, node, commands.claims.get(pod, ()))
         for pod, node in commands.nominations:
             self.assumed.nominate(pod, node)
         text = commands.release_annotation
@@ -223,12 +258,25 @@ class ClusterCache:
     def expire(self, now_s: float) -> list[Key]:
         pods, groups = self.assumed.forget_overdue(now_s)
         if pods:
-            self.suspended_trainjobs.assume_evicted()
+            self.suspended_workloads.assume_evicted()
         return [*pods, *groups]
 
-    def _update_trainjob(self, key: Key, seen: TrainJob | None) -> ClusterEvent:
-        before = self._state.put(TRAINJOBS, key, seen)
-        return self.suspended_trainjobs.trainjob_event(key, before, seen)
+    def _update_workload(
+        self, resource: Resource[Any], key: Key, seen: Object | None
+    ) -> ClusterEvent:
+        named, workloads = ObjectKey(resource.kind, *key), self.cluster.workloads
+        before = workloads.get(named)
+        self._state.put(resource, key, seen)
+        now = workloads.get(named)
+        own = [it.as_suspendable() if it and not it.needs_owner else None for it in (before, now)]
+        event = self.suspended_workloads.suspendable_event(named, *own) if any(own) else NO_EVENT
+        return event | workload_hint(before, now)
+
+    def _update_owner(self, resource: Resource[Any], key: Key, seen: Object | None) -> ClusterEvent:
+        named, owners = ObjectKey(resource.kind, *key), self.cluster.owners
+        before = owners.get(named)
+        self._state.put(resource, key, seen)
+        return self.suspended_workloads.suspendable_event(named, before, owners.get(named))
 
     def _update_node(self, key: Key, seen: Node | None) -> ClusterEvent:
         before = self._state.put(NODES, key, seen)

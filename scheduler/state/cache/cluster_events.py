@@ -9,13 +9,15 @@ from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.constraints.disruption_budgets import budget_fingerprint
 from scheduler.state.nodes.node_table import node_fault
 from trainer_kai.api.cluster_kinds import Node
-from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.kai_kinds import PodGroup, Queue
+from trainer_kai.api.device_kinds import ResourceClaim
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Object
-from trainer_kai.api.pod import TERMINAL_PHASES, Pod
+from trainer_kai.api.pod import TERMINAL_PHASES, ClaimStatus, Pod
 from trainer_kai.api.resized_pod import may_be_resized, requests_hash
 from trainer_kai.api.resources import (
-    JOBSETS,
+    CLAIM_TEMPLATES,
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     NAMESPACES,
     NODES,
     PDBS,
@@ -24,10 +26,13 @@ from trainer_kai.api.resources import (
     PVS,
     QUEUES,
     QUOTAS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     STORAGE_CLASSES,
     TOPOLOGIES,
     Resource,
 )
+from trainer_kai.policy.workloads.workload import Workload
 
 QueueingHint: TypeAlias = Callable[[Any, Any], ClusterEvent]  # of an object before and now
 
@@ -39,6 +44,7 @@ class PodFingerprint(NamedTuple):
     terminal_phase: str
     is_terminating: bool
     parts: tuple[int, ...]  # by identity: unchanged parts are shared
+    claims: tuple[ClaimStatus, ...]  # that were created for it
     resized: int  # a hash of the requests of a pod whose spec was changed after its creation
 
 
@@ -60,6 +66,7 @@ def pod_fingerprint(pod: Pod | None) -> PodFingerprint | None:
         phase if phase in TERMINAL_PHASES else "",
         bool(meta.deletion_timestamp),
         (id(meta.labels), id(meta.annotations), len(spec.scheduling_gates)),
+        pod.status.resource_claim_statuses,
         requests_hash(pod) if may_be_resized(pod) else 0,
     )
 
@@ -90,8 +97,8 @@ def _node_fingerprint(node: Node) -> object:
     return _identity(node), node.spec, node.status.allocatable, node_fault(node)
 
 
-def _spec_fingerprint(it: Queue | JobSet) -> object:
-    """Return what of a queue or JobSet matters; its status is no change of a queue."""
+def _spec_fingerprint(it: Any) -> object:
+    """Return what of a queue or workload matters; its status is no change of a queue."""
     return _identity(it), it.spec
 
 
@@ -115,16 +122,28 @@ def _hint(fingerprint: Callable[[Any], object], event: ClusterEvent) -> Queueing
     return hint
 
 
-def _jobset_hint(before: JobSet | None, now: JobSet | None) -> ClusterEvent:
+def workload_hint(before: Workload | None, now: Workload | None) -> ClusterEvent:
     event = _SPEC_HINT(before, now)
-    if event or before is None or now is None or before.status == now.status:
+    if event or before is None or now is None:
         return event
-    return ClusterEvent.STAGE_PROGRESS
+    was, is_ = ((it.jobs_status, it.is_finished) for it in (before, now))
+    return NO_EVENT if was == is_ else ClusterEvent.STAGE_PROGRESS
+
+
+def _claim_hint(before: ResourceClaim | None, now: ResourceClaim | None) -> ClusterEvent:
+    """Return what a claim means to a plan; our own allocations are no news."""
+    was, is_ = (it is not None and it.status.allocation is not None for it in (before, now))
+    if was and not is_:
+        return ClusterEvent.RESOURCES_FREED
+    if before is None or now is None:
+        return ClusterEvent.ANY
+    is_same = before.metadata.deletion_timestamp == now.metadata.deletion_timestamp
+    return NO_EVENT if is_same else ClusterEvent.ANY
 
 
 _SPEC_HINT: Final = _hint(_spec_fingerprint, ClusterEvent.ANY)
 _OBJECT_HINT: Final = _hint(_fingerprint, ClusterEvent.ANY)
-# Of the kinds that a plan reads, but for pods, PodGroups and TrainJobs: those concern others too.
+# Of the kinds that a plan reads, but for pods, PodGroups, and what adapters read.
 QUEUEING_HINTS: Final[Mapping[Resource[Any], QueueingHint]] = {
     NODES: _hint(_node_fingerprint, ClusterEvent.ANY),
     QUEUES: _SPEC_HINT,
@@ -135,8 +154,12 @@ QUEUEING_HINTS: Final[Mapping[Resource[Any], QueueingHint]] = {
     STORAGE_CLASSES: _OBJECT_HINT,
     PVCS: _OBJECT_HINT,
     PDBS: _hint(budget_fingerprint, ClusterEvent.BUDGET_CHANGED),
-    JOBSETS: _jobset_hint,
-    TOPOLOGIES: lambda _before, _now: NO_EVENT,  # no plan reads them yet
+    DEVICE_CLASSES: _SPEC_HINT,
+    RESOURCE_SLICES: _SPEC_HINT,
+    DEVICE_TAINT_RULES: _SPEC_HINT,
+    CLAIM_TEMPLATES: _SPEC_HINT,
+    RESOURCE_CLAIMS: _claim_hint,
+    TOPOLOGIES: _SPEC_HINT,
 }
 
 

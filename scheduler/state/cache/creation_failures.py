@@ -12,7 +12,6 @@ from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.cache.members import PodGroupMembers
 from scheduler.state.inputs import Cluster
 from trainer_kai.api.cluster_kinds import Event
-from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GANG, JOB_NAME
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
@@ -21,10 +20,11 @@ from trainer_kai.policy.pods.creation_failures import (
     CreatedPod,
     PodCreationFailure,
     is_recent,
-    owning_replicated_job,
     read_creation_failure,
     still_applies,
 )
+from trainer_kai.policy.workloads.kinds import workload_of_job
+from trainer_kai.policy.workloads.workload import Workload
 
 MAX_JOBS: Final = 500
 
@@ -63,7 +63,7 @@ class PodCreationFailures:
         before = self._by_job.get(one.job) if one else None
         if one is None or (before is not None and before[:2] > one[:2]):
             return NO_EVENT
-        is_known = owning_replicated_job(one.job, self._cluster.jobsets) is not None
+        is_known = workload_of_job(one.job, self._cluster.workloads) is not None
         if len(self._by_job) >= MAX_JOBS and before is None:
             if not is_known:
                 return NO_EVENT  # there may be any number of other Jobs
@@ -78,10 +78,11 @@ class PodCreationFailures:
         created_pods: dict[Key, _ByJob] = {}  # by PodGroup; each is read once
         at = datetime.fromtimestamp(now, UTC)
         for one in sorted(self._by_job.values()):
-            found = owning_replicated_job(one.job, self._cluster.jobsets)
+            found = workload_of_job(one.job, self._cluster.workloads)
             if found is None and is_recent(one, at):
-                continue  # a JobSet may be seen later than the events of its Jobs
-            group = _podgroup_key(one, *found) if found else None
+                continue  # a workload may be seen later than the events of its Jobs
+            labels = found[1].template.spec.template.metadata.labels if found else {}
+            group = _podgroup_key(found[0], labels.get(GANG)) if found else None
             if found and group and group not in created_pods:
                 created_pods[group] = self._pods_by_job(group)
             pods = created_pods[group].get(one.job.name, ()) if group else ()
@@ -104,12 +105,13 @@ class PodCreationFailures:
         return by_job
 
 
-def _podgroup_key(one: PodCreationFailure, jobset: JobSet, job: ReplicatedJob) -> Key | None:
+def _podgroup_key(workload: Workload, suffix: str | None) -> Key | None:
     """Return the PodGroup that lacks the pods; None if the Job has no PodGroup of ours."""
-    suffix = job.template.spec.template.metadata.labels.get(GANG)
     if suffix is None:
         return None
-    return Key(one.job.namespace, podgroup_name(jobset.metadata.name, jobset.metadata.uid, suffix))
+    return Key(
+        workload.key.namespace, podgroup_name(workload.key.name, workload.metadata.uid, suffix)
+    )
 
 
 def _count_existing(created_pods: _ByJob) -> int:

@@ -1,13 +1,8 @@
-"""Evictions that are not over yet, and the TrainJobs that they have suspended.
+"""Evictions that are not over yet, and the workloads that they have suspended.
 
 An eviction is in flight from the decision until its pods are gone or overdue. The pods of a
-TrainJob that the scheduler has suspended are assumed to terminate until it is resumed: JobSet
-deletes them.
-
-A Job that is suspended and resumed leaves out the ranks that have succeeded. The others continue
-from a checkpoint and wait for all ranks, so they would wait for ever: such Jobs are recreated. A
-PodGroup that is complete stays complete, and so does a Job that runs its pods in several rounds:
-those do not wait for each other.
+workload that the scheduler has suspended are assumed to terminate until it is resumed: its
+controller deletes them.
 """
 
 from collections import Counter
@@ -19,13 +14,14 @@ import msgspec
 from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.cache.assumed import AssumedChanges
 from scheduler.state.cache.members import PodGroupMembers, podgroup_key
-from scheduler.state.commands import OwningTrainJob, PlannedEviction, PodGroupCommands
+from scheduler.state.commands import PlannedEviction, PodGroupCommands, SuspendableId
 from scheduler.state.inputs import Cluster, ObjectStore, StateOptions, format_timestamp
 from scheduler.state.podgroups.attributes import (
-    controlling_trainjob,
+    controlling_suspendable,
     has_eviction_copy,
+    is_reverted,
     is_suspended_by_eviction,
-    owning_jobset,
+    owning_workload,
     suspend_refusal,
     will_run_again,
 )
@@ -38,17 +34,15 @@ from scheduler.state.podgroups.podgroup import (
     write_reserved,
 )
 from scheduler.state.pods.pod_table import termination_deadline
-from trainer_kai.api.jobset import Job, JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import COMPLETION_INDEX, EVICTED_BY, REPLICATED_JOB, RESERVED
+from trainer_kai.api.names import COMPLETION_INDEX, EVICTED_BY, RESERVED
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.quantity import QuantityError
-from trainer_kai.api.resources import JOBSETS
-from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.podgroups.anticipated import anticipated_pod
 from trainer_kai.policy.podgroups.eviction_record import is_evicted
-from trainer_kai.policy.podgroups.grouping import plan_podgroups
+from trainer_kai.policy.workloads.kinds import kind_of_owner, named_suspendable, workload_keys
+from trainer_kai.policy.workloads.workload import ObjectKey, Suspendable, Workload
 
 _RELOCATION_WAIT_S: Final = 300  # pods that come back later have no reserved places
 
@@ -91,8 +85,8 @@ class InFlightEvictions:
     def _with_identity(self, eviction: PlannedEviction) -> PlannedEviction:
         pods = self._cluster.pods
         uids = tuple([pods[pod].metadata.uid if pod in pods else "" for pod in eviction.pods])
-        owners = [self.owning_trainjob(group) for group in eviction.groups]
-        return eviction._replace(uids=uids, owner=next(filter(None, owners), None))
+        suspended = [self.suspendable_id(group) for group in eviction.groups]
+        return eviction._replace(uids=uids, suspends=next(filter(None, suspended), None))
 
     def is_undecided(self, commands: PodGroupCommands) -> bool:
         nodes = {node for _, node in commands.binds}
@@ -154,75 +148,110 @@ class InFlightEvictions:
             for meta in present
         )
 
-    def owning_trainjob(self, group: Key) -> OwningTrainJob | None:
-        """Return the TrainJob that owns a PodGroup; None if its pods are evicted one by one.
+    def suspendable_id(self, group: Key) -> SuspendableId | None:
+        """Return what suspends the workload of a PodGroup; None if its pods are evicted one by one.
 
-        If the JobSet is not known, or another one has its name, the TrainJob has no name.
+        If the workload is not known, or another one has its name, what suspends it has no name.
         """
         known = self._cluster.pod_groups.get(group)
-        owners = known.metadata.owner_references if known else ()
-        if all(owner.kind != JOBSETS.kind for owner in owners):
+        workload = owning_workload(known, self._cluster.workloads)
+        if workload is not None:
+            found = controlling_suspendable(workload, self._cluster.owners)
+            if found is None or is_reverted(found, self._cluster.reverted_suspensions):
+                return None
+            return SuspendableId(found.key, found.metadata.uid)
+        kinds = map(kind_of_owner, known.metadata.owner_references if known else ())
+        kind = next((it for it in kinds if it is not None and it.covers_all), None)
+        if kind is None:
             return None
-        jobset = owning_jobset(known, self._cluster.jobsets)
-        if jobset is None:
-            return OwningTrainJob(Key(group.namespace, ""), "")
-        job = controlling_trainjob(jobset, self._cluster.trainjobs)
-        return OwningTrainJob(job.metadata.key, job.metadata.uid) if job is not None else None
+        by_users = kind.owner.resource if kind.owner is not None else kind.resource
+        return SuspendableId(ObjectKey(by_users.kind, group.namespace, ""), "")
 
 
-class SuspendedTrainJobs:
+class SuspensionNotes(NamedTuple):
+    refusals: ObjectStore[ObjectKey, str]  # why something cannot be suspended
+    reverted: ObjectStore[ObjectKey, str]  # the uid of what another client resumed
+
+
+class SuspendedWorkloads:
+    """What the scheduler has suspended: workloads, or their owners."""
+
     def __init__(
         self,
         cluster: Cluster,
         members: PodGroupMembers,
         assumed: AssumedChanges,
-        refusals: ObjectStore[Key, str],
+        notes: SuspensionNotes,
         options: Callable[[], StateOptions],
     ) -> None:
-        """*refusals* says why TrainJobs cannot be suspended."""
         self._cluster: Final = cluster
         self._members: Final = members
         self._assumed: Final = assumed
-        self._refusals: Final = refusals
+        self._refusals, self._reverted = notes
         self._options: Final = options
         self._kueue: Final = options().kueue
         self._is_leading = False
-        self.on_record_change: Callable[[Key], None] | None = None
-        """Called with a TrainJob when its eviction record has changed."""
+        self.on_record_change: Callable[[ObjectKey], None] | None = None
+        """Called with what is suspended when its eviction record has changed."""
 
     def start_leading(self) -> None:
         """Assume evictions from now on; each leader tries by itself what can be suspended."""
         self._is_leading = True
-        for job in [*self._refusals.objects]:
-            self._refusals.put(job, None)
+        for notes in (self._refusals, self._reverted):
+            for key in [*notes.objects]:
+                notes.put(key, None)
         self.assume_evicted()
 
     def stop_leading(self) -> None:
         self._is_leading = False
         self.on_record_change = None
 
-    def set_refusal(self, job: Key, reason: str | None) -> ClusterEvent:
-        before = self._refusals.objects.get(job)
-        self._refusals.put(job, reason)
+    def find(self, key: ObjectKey) -> Suspendable | None:
+        """Return an owner, or a workload that needs none."""
+        workload = self._cluster.workloads.get(key)
+        if workload is not None and not workload.needs_owner:
+            return workload.as_suspendable()
+        return self._cluster.owners.get(key)
+
+    def workload_below(self, key: ObjectKey) -> Workload | None:
+        """Return the workload of an owner, which its controller suspends; else None."""
+        below = (self._cluster.workloads.get(it) for it in workload_keys(key) if it != key)
+        return next(filter(None, below), None)
+
+    def workload_of(self, found: Suspendable) -> Workload | None:
+        """Return the workload that an object suspends, by uid."""
+        workloads = map(self._cluster.workloads.get, workload_keys(found.key))
+        named = ((it, named_suspendable(it, self._cluster.owners)) for it in workloads)
+        uid = found.metadata.uid
+        return next((it for it, by in named if by is not None and by.metadata.uid == uid), None)
+
+    def set_refusal(self, key: ObjectKey, reason: str | None) -> ClusterEvent:
+        before = self._refusals.objects.get(key)
+        self._refusals.put(key, reason)
         if reason is not None:
-            self._forget_evictions(self._members.placed_pods_of_jobset(job))
+            self._forget_evictions(self._members.placed_pods_of_all(key))
         return NO_EVENT if before == reason else ClusterEvent.ANY
 
-    def pods_not_terminating(self, job: Key) -> list[Key]:
-        seen = ((it, self._assumed.seen_pod(it)) for it in self._members.placed_pods_of_jobset(job))
+    def set_reverted(self, found: Suspendable) -> None:
+        """Have its pods evicted from now on: another client resumes what is suspended."""
+        self._reverted.put(found.key, found.metadata.uid)
+
+    def pods_not_terminating(self, key: ObjectKey) -> list[Key]:
+        seen = ((it, self._assumed.seen_pod(it)) for it in self._members.placed_pods_of_all(key))
         return [key for key, pod in seen if pod and not pod.metadata.deletion_timestamp]
 
     def assume_evicted(self) -> None:
-        """Assume that the pods of suspended TrainJobs terminate, until that is seen."""
+        """Assume that the pods of suspended workloads terminate, until that is seen."""
         for group in self.evicted_groups():
             self._assume_evicted(group)
 
-    def trainjob_event(
-        self, key: Key, before: TrainJob | None, now: TrainJob | None
+    def suspendable_event(
+        self, key: ObjectKey, before: Suspendable | None, now: Suspendable | None
     ) -> ClusterEvent:
-        """Return the cluster event of a TrainJob; of a new one of its name no refusal is known."""
+        """Return the cluster event of a change; of a new object of its name no refusal is known."""
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._refusals.put(key, None)
+            self._reverted.put(key, None)
         groups = self.groups_naming(key)
         if now is not None and (
             has_eviction_copy(now) or any(is_evicted(now, it) for it in groups)
@@ -240,54 +269,54 @@ class SuspendedTrainJobs:
     def update_record(self, before: PodGroup | None, now: PodGroup | None) -> None:
         records = [it.metadata.annotations.get(EVICTED_BY) if it else None for it in (before, now)]
         group = now or before
-        job = self.trainjob_of(group) if group and records[0] != records[1] else None
-        if group is None or job is None:
+        found = self.suspendable_of(group) if group and records[0] != records[1] else None
+        if group is None or found is None:
             return
-        self._notify(job.metadata.key)
+        self._notify(found.key)
         self._update_evicted(
             group,
-            was=_is_suspended_by_eviction(job, before),
-            is_now=_is_suspended_by_eviction(job, now),
+            was=_is_suspended_by_eviction(found, before),
+            is_now=_is_suspended_by_eviction(found, now),
         )
 
-    def trainjobs(self) -> list[Key]:
-        """Return the TrainJobs with an eviction record, on a PodGroup or copied, forged or not."""
-        recorded = (self.trainjob_of(group) for group in self._groups_with_record())
-        copied = (job for job in self._cluster.trainjobs.values() if has_eviction_copy(job))
-        return [*dict.fromkeys(job.metadata.key for job in (*recorded, *copied) if job)]
+    def recorded(self) -> list[ObjectKey]:
+        """Return what has an eviction record, on a PodGroup or copied, forged or not."""
+        recorded = (self.suspendable_of(group) for group in self._groups_with_record())
+        workloads = self._cluster.workloads.values()
+        own = (it.as_suspendable() for it in workloads if it.is_suspended and not it.needs_owner)
+        copied = (it for it in (*self._cluster.owners.values(), *own) if has_eviction_copy(it))
+        return [*dict.fromkeys(it.key for it in (*recorded, *copied) if it)]
 
     def evicted_groups(self) -> list[PodGroup]:
-        pairs = ((self.trainjob_of(group), group) for group in self._groups_with_record())
+        pairs = ((self.suspendable_of(group), group) for group in self._groups_with_record())
         return [
             group
-            for job, group in pairs
-            if job is not None and is_suspended_by_eviction(job, group)
+            for found, group in pairs
+            if found is not None and is_suspended_by_eviction(found, group)
         ]
 
-    def groups_naming(self, trainjob: Key) -> list[PodGroup]:
-        return [self._cluster.pod_groups[it] for it in self._members.groups_of(trainjob)]
+    def groups_naming(self, key: ObjectKey) -> list[PodGroup]:
+        return [self._cluster.pod_groups[it] for it in self._members.groups_of(key)]
 
-    def groups_of(self, job: TrainJob) -> list[PodGroup]:
-        """Return the PodGroups of the JobSet that a TrainJob controls, by uid."""
-        jobset = self._cluster.jobsets.get(job.metadata.key)
-        controller = jobset.metadata.controller if jobset else None
-        if controller is None or controller.uid != job.metadata.uid:
+    def groups_of(self, found: Suspendable) -> list[PodGroup]:
+        """Return the PodGroups of the workload that an object suspends, by uid."""
+        workload, workloads = self.workload_of(found), self._cluster.workloads
+        if workload is None:
             return []
-        return [it for it in self.groups_naming(job.metadata.key) if self.jobset_of(it) is jobset]
+        groups = self.groups_naming(found.key)
+        return [it for it in groups if owning_workload(it, workloads) is workload]
 
-    def jobset_of(self, group: PodGroup) -> JobSet | None:
-        return owning_jobset(group, self._cluster.jobsets)
-
-    def trainjob_of(self, group: PodGroup) -> TrainJob | None:
-        return controlling_trainjob(self.jobset_of(group), self._cluster.trainjobs)
+    def suspendable_of(self, group: PodGroup) -> Suspendable | None:
+        workload = owning_workload(group, self._cluster.workloads)
+        return controlling_suspendable(workload, self._cluster.owners)
 
     def _groups_with_record(self) -> Iterator[PodGroup]:
         groups = self._cluster.pod_groups.values()
         return (it for it in groups if EVICTED_BY in it.metadata.annotations)
 
-    def _notify(self, job: Key) -> None:
+    def _notify(self, key: ObjectKey) -> None:
         if self.on_record_change is not None:
-            self.on_record_change(job)
+            self.on_record_change(key)
 
     def _update_evicted(self, group: PodGroup, *, was: bool, is_now: bool) -> None:
         if is_now:
@@ -306,14 +335,14 @@ class SuspendedTrainJobs:
             self._assumed.forget_eviction(pod)
 
 
-def _is_suspended_by_eviction(job: TrainJob | None, group: PodGroup | None) -> bool:
-    return job is not None and group is not None and is_suspended_by_eviction(job, group)
+def _is_suspended_by_eviction(found: Suspendable | None, group: PodGroup | None) -> bool:
+    return found is not None and group is not None and is_suspended_by_eviction(found, group)
 
 
-def _fingerprint(job: TrainJob | None, groups: Iterable[PodGroup], *, kueue: bool) -> object:
-    """Return what of a TrainJob matters to a plan; one that is gone keeps no PodGroup back."""
-    will_run = [job is None or will_run_again(job, it) for it in groups]
-    return job and suspend_refusal(job, kueue=kueue), will_run
+def _fingerprint(found: Suspendable | None, groups: Iterable[PodGroup], *, kueue: bool) -> object:
+    """Return what matters to a plan; an object that is gone keeps no PodGroup back."""
+    will_run = [found is None or will_run_again(found, it) for it in groups]
+    return found and suspend_refusal(found, kueue=kueue), will_run
 
 
 def with_reserved_annotations(one: PlannedEviction, cluster: Cluster, now: int) -> PlannedEviction:
@@ -348,51 +377,3 @@ def _reserved_podsets(
         )
         reserved_podsets[podset] = ReservedPodSet(until=until, like=like)
     return reserved_podsets
-
-
-class JobProgress(NamedTuple):
-    """How far a Job is; the Job itself may have a large template."""
-
-    key: Key
-    uid: str
-    replicated_job: str
-    succeeded: int
-    completions: int | None
-    is_complete: bool
-    is_one_round: bool  # all of its pods run at once
-
-
-def job_progress(job: Job) -> JobProgress:
-    completions, parallelism = job.spec.completions, job.spec.parallelism
-    at_once = 1 if parallelism is None else parallelism
-    return JobProgress(
-        key=job.metadata.key,
-        uid=job.metadata.uid,
-        replicated_job=job.metadata.labels.get(REPLICATED_JOB, ""),
-        succeeded=job.status.succeeded,
-        completions=completions,
-        is_complete=any(
-            it.type == "Complete" and it.status == "True" for it in job.status.conditions
-        ),
-        is_one_round=completions is not None and completions <= at_once,
-    )
-
-
-def jobs_to_recreate(
-    jobset: JobSet, scheduler_name: str, jobs: Iterable[JobProgress], succeeded: Mapping[str, int]
-) -> Iterator[JobProgress]:
-    """Yield the Jobs to recreate; *succeeded* counts existing pods by the uid of their Job."""
-    known = [*jobs]
-    succeeded_of = {it.uid: max(it.succeeded, succeeded.get(it.uid, 0)) for it in known}
-    for planned_podgroup in plan_podgroups(jobset, scheduler_name).podgroups:
-        names = {member.name for member in planned_podgroup.subgroups}
-        jobs_of_podgroup = [job for job in known if job.replicated_job in names]
-        finished = sum(_is_finished(job, succeeded_of[job.uid]) for job in jobs_of_podgroup)
-        if finished < sum(member.replicas for member in planned_podgroup.subgroups):
-            yield from (
-                job for job in jobs_of_podgroup if succeeded_of[job.uid] and job.is_one_round
-            )
-
-
-def _is_finished(job: JobProgress, succeeded: int) -> bool:
-    return job.is_complete or (job.completions is not None and succeeded >= job.completions)

@@ -4,10 +4,10 @@ from typing import Final
 
 from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.cache.assumed import AssumedChanges
-from scheduler.state.cache.evictions import SuspendedTrainJobs
 from scheduler.state.cache.members import PodGroupMembers, podgroup_key
 from scheduler.state.commands import PodGroupCommands
 from scheduler.state.inputs import Cluster, ObjectStore
+from scheduler.state.podgroups.attributes import owning_workload
 from scheduler.state.podgroups.missing_pods import (
     Shortage,
     replaces_lost_pods,
@@ -25,12 +25,10 @@ class IncompletePodGroups:
         self,
         cluster: Cluster,
         members: PodGroupMembers,
-        trainjobs: SuspendedTrainJobs,
         stale_since: ObjectStore[Key, int],
     ) -> None:
         self._cluster: Final = cluster
         self._members: Final = members
-        self._trainjobs: Final = trainjobs
         self._stale_since: Final = stale_since
         self._groups: dict[Key, None] = {}
 
@@ -66,7 +64,7 @@ class IncompletePodGroups:
         if podgroup is None or _is_namespace_terminating(self._cluster, group.namespace):
             return None
         members = [self._cluster.pods[key] for key in self._members.pods_of(group)]
-        return shortage_of(podgroup, members, self._trainjobs.jobset_of(podgroup))
+        return shortage_of(podgroup, members, owning_workload(podgroup, self._cluster.workloads))
 
 
 class LostPods:
@@ -76,12 +74,10 @@ class LostPods:
         self,
         cluster: Cluster,
         members: PodGroupMembers,
-        trainjobs: SuspendedTrainJobs,
         assumed: AssumedChanges,
     ) -> None:
         self._cluster: Final = cluster
         self._members: Final = members
-        self._trainjobs: Final = trainjobs
         self._assumed: Final = assumed
         self._lost_pods: dict[Key, dict[Key, Pod]] = {}  # by PodGroup: places to reserve
         self._annotations_to_write: dict[Key, str] = {}  # by PodGroup
@@ -93,7 +89,7 @@ class LostPods:
         if name is None or group is None or not self._members.is_ours(lost):
             return False
         if _is_namespace_terminating(self._cluster, key.namespace) or not replaces_lost_pods(
-            group, self._trainjobs.jobset_of(group)
+            group, owning_workload(group, self._cluster.workloads)
         ):
             return False
         self._lost_pods.setdefault(name, {})[key] = lost
@@ -106,9 +102,8 @@ class LostPods:
             if group is None:
                 continue
             others = (self._cluster.pods[it] for it in self._members.pods_of(name) - lost.keys())
-            text = reserve_lost_places(
-                lost.values(), others, group, self._trainjobs.jobset_of(group)
-            )
+            workload = owning_workload(group, self._cluster.workloads)
+            text = reserve_lost_places(lost.values(), others, group, workload)
             if text is not None:
                 self._annotations_to_write[name] = text
                 self._assumed.reserve(name, text)

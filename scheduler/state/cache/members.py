@@ -14,6 +14,8 @@ from trainer_kai.api.names import AMD_GPU, GPU, POD_GROUP
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.quantity import QuantityError
 from trainer_kai.policy.pods.requests import ResourceAmounts, pod_requests
+from trainer_kai.policy.workloads.kinds import workload_keys
+from trainer_kai.policy.workloads.workload import ObjectKey
 
 _NO_PODS: Final[frozenset[Key]] = frozenset()
 _GPUS: Final = (GPU, AMD_GPU)  # of pods that request whole ones
@@ -24,7 +26,7 @@ class PodGroupMembers:
         self._cluster: Final = cluster
         self._scheduler_name: Final = scheduler_name
         self._by_group: Final[dict[Key, set[Key]]] = {}
-        self._owners: Final[ReverseIndex[Key, Key]] = ReverseIndex()
+        self._owners: Final[ReverseIndex[Key, ObjectKey]] = ReverseIndex()
 
     def pods_of(self, group: Key) -> AbstractSet[Key]:
         return self._by_group.get(group, _NO_PODS)
@@ -44,11 +46,12 @@ class PodGroupMembers:
 
     def set_owners(self, group: Key, podgroup: PodGroup | None) -> None:
         owners = podgroup.metadata.owner_references if podgroup else ()
-        self._owners.put(group, (Key(group.namespace, owner.name) for owner in owners))
+        self._owners.put(group, (ObjectKey(it.kind, group.namespace, it.name) for it in owners))
 
-    def groups_of(self, jobset: Key) -> tuple[Key, ...]:
-        """Return the PodGroups that name a JobSet, or the JobSet of a TrainJob, as their owner."""
-        return self._owners.sources_of(jobset)
+    def groups_of(self, suspendable: ObjectKey) -> tuple[Key, ...]:
+        """Return the PodGroups that name a workload, or that of an owner, as their owner."""
+        workloads = workload_keys(suspendable)
+        return tuple([group for it in workloads for group in self._owners.sources_of(it)])
 
     def is_ours(self, pod: Pod) -> bool:
         return pod.spec.scheduler_name == self._scheduler_name
@@ -63,8 +66,8 @@ class PodGroupMembers:
             and self.is_ours(pod)
         )
 
-    def placed_pods_of_jobset(self, jobset: Key) -> list[Key]:
-        return [pod for group in self.groups_of(jobset) for pod in self.placed_pods(group)]
+    def placed_pods_of_all(self, suspendable: ObjectKey) -> list[Key]:
+        return [pod for group in self.groups_of(suspendable) for pod in self.placed_pods(group)]
 
     def resource_use(self, group: Key) -> tuple[ResourceAmounts, ResourceAmounts]:
         """Return what the pods of a PodGroup that have not ended are allocated, and request."""

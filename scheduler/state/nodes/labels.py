@@ -19,10 +19,12 @@ from scheduler.core.model.resources import NONE
 from trainer_kai.api.cluster_kinds import Node, TopologySelectorTerm
 from trainer_kai.api.matching import NodeRule, ValueRange, label_number, node_rules
 from trainer_kai.api.meta import NodeSelector, NodeSelectorTerm
+from trainer_kai.api.text import first_listed
 
 Alternatives = tuple[tuple[LabelRequirement, ...], ...]
 
 _NAME: Final = "metadata.name"
+_MAX_VALUE: Final = 63  # characters of a value that is named; the API server limits those of labels
 _first: Final = itemgetter(0)
 _ABSENT: Final = ""  # no label has this name
 _ALWAYS: Final = LabelRequirement(NONE, frozenset(), is_negated=True)  # all nodes satisfy it
@@ -67,6 +69,10 @@ class NodeLabels:
     @property
     def key_names(self) -> tuple[str, ...]:
         return tuple(name for _, name in self._columns)
+
+    @property
+    def key_values(self) -> tuple[Mapping[str, int], ...]:
+        return tuple(self._codes)
 
     def table(self) -> NDArray[np.int32]:
         """Return the codes, [node, key]."""
@@ -130,9 +136,10 @@ class NodeLabels:
 
     def _one_of(self, name: str, values: Iterable[str]) -> LabelRequirement:
         if name not in self._names:
-            return LabelRequirement(NONE, frozenset(), name)
+            return LabelRequirement(NONE, frozenset(), _with_values(name, values))
         column = self._column(name)
-        return LabelRequirement(column, _known_codes(self._codes[column], values))
+        codes = _known_codes(self._codes[column], values)
+        return LabelRequirement(column, codes, "" if codes else _with_values(name, values))
 
     def _without_trivial(
         self, requirements: Iterable[LabelRequirement]
@@ -157,17 +164,34 @@ class NodeLabels:
         elif rule.accepted.accepts(None):
             return _ALWAYS
         else:
-            return LabelRequirement(NONE, frozenset(), rule.key)
+            return LabelRequirement(NONE, frozenset(), _wanted_by(rule))
         if isinstance(rule.accepted, ValueRange):
             return LabelRequirement(column, self._codes_in(rule.accepted, column))
-        codes = _known_codes(self._codes[column], rule.accepted.values)
-        return LabelRequirement(column, codes, is_negated=rule.accepted.is_negated)
+        codes, is_negated = (
+            _known_codes(self._codes[column], rule.accepted.values),
+            rule.accepted.is_negated,
+        )
+        wanted = "" if codes or is_negated else _wanted_by(rule)
+        return LabelRequirement(column, codes, wanted, is_negated)
 
     def _codes_in(self, accepted: ValueRange, column: int) -> frozenset[int]:
         known = self._numbers.get(column)
         if known is None:
             known = self._numbers[column] = _NumericValues(self._codes[column])
         return known.above(accepted.bound) if accepted.is_above else known.below(accepted.bound)
+
+
+def _wanted_by(rule: NodeRule) -> str:
+    name = _NAME if rule.key is None else rule.key
+    if isinstance(rule.accepted, ValueRange) or rule.accepted.is_negated:
+        return name
+    return _with_values(name, filter(None, rule.accepted.values))
+
+
+def _with_values(name: str, values: Iterable[str]) -> str:
+    """Return a label and what a pod wants there, which no node has."""
+    named = first_listed((it[:_MAX_VALUE] for it in sorted(values)), between=" or ")
+    return f"{name}={named}" if named else name
 
 
 def _known_codes(codes: Mapping[str, int], values: Iterable[str | None]) -> frozenset[int]:

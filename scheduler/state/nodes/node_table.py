@@ -161,6 +161,7 @@ class NodeTable:
         self._resources: Final[Counter[str]] = Counter()
         self.new_row_of_old: Ints | None = None  # [old row]; the last entry is for no node
         self.changed_rows: set[int] = set()  # rows with another capacity than before
+        self._relabelled: set[str] = set()  # new nodes, and nodes with other labels than before
         self.has_faults_changed = False
 
     def __len__(self) -> int:
@@ -174,9 +175,14 @@ class NodeTable:
     def resources(self) -> frozenset[str]:
         return frozenset(self._resources)
 
+    @property
+    def relabelled_rows(self) -> list[int]:
+        return sorted(map(self.row_of, self._relabelled))
+
     def read(self, changes: Mapping[str, Node | None]) -> None:
         """Apply changed nodes; None is a node that was deleted."""
         self.new_row_of_old, self.changed_rows, self.has_faults_changed = None, set(), False
+        self._relabelled = set()
         added: dict[str, Node] = {}
         removed: set[str] = set()
         for name, one in changes.items():
@@ -186,6 +192,7 @@ class NodeTable:
                 removed.update(() if row is None else (name,))
             elif row is None:
                 added[name] = node
+                self._relabelled.add(name)
             else:
                 self._change(row, node)
         if added or removed:
@@ -218,6 +225,8 @@ class NodeTable:
             self.has_faults_changed = True
         if _placement_facts(before) != _placement_facts(node):
             self.version += 1
+        if before.metadata.labels != node.metadata.labels:
+            self._relabelled.add(node.metadata.name)
         self.gpu_mode[row], self.gpu_memory[row] = gpu_mode(node), gpu_memory_mib(node)
         if before.status.allocatable != node.status.allocatable:
             self._count(before, -1)

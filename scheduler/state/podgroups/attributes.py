@@ -1,8 +1,8 @@
 """Queue, priority, evictability and times of a PodGroup, read from its objects.
 
-That a TrainJob is evicted is read from its PodGroup, not from the TrainJob, which its user may
-write. If another controller manages a TrainJob, its PodGroups are evicted like those without a
-TrainJob.
+That a workload is evicted is read from its PodGroup, not from the object that is
+suspended, which its user may write. If another controller manages that, its PodGroups are evicted
+like those without a workload.
 """
 
 import math
@@ -25,7 +25,6 @@ from scheduler.state.pods.pod_table import (
     PodTable,
 )
 from trainer_kai.api.cluster_kinds import PriorityClass, ResourceQuota, ScopeRequirement
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import (
@@ -38,13 +37,10 @@ from trainer_kai.api.names import (
     PRIORITY_CLASS_NAME,
     QUEUE,
     STALE_SINCE,
-    TRAINJOB_CONTROLLER,
 )
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.quantity import DurationError, nanoseconds
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
-from trainer_kai.api.resources import same_name_trainjob_owner
-from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.policy.podgroups.eviction_record import is_evicted
 from trainer_kai.policy.queueing.priority_classes import (
     PREEMPTIBLE_BELOW,
@@ -52,6 +48,8 @@ from trainer_kai.policy.queueing.priority_classes import (
     SelectablePriorityClasses,
     priority_class_scopes,
 )
+from trainer_kai.policy.workloads.kinds import named_suspendable
+from trainer_kai.policy.workloads.workload import ObjectKey, Suspendable, Workload, Workloads
 
 _RELOCATING: Final = "the PodGroup is being relocated"
 _NANOSECONDS: Final = 10**9  # in a second
@@ -189,87 +187,91 @@ def _priority_classes_of(pod_classes: Iterable[PodClass]) -> set[str]:
 
 
 class Evictability:
-    """Which PodGroups may be evicted: a TrainJob is suspended and resumed, or left alone."""
+    """Which PodGroups may be evicted: a workload is suspended and resumed, or left alone."""
 
     def __init__(
-        self, trainjobs: Mapping[Key, TrainJob], suspend_refusals: Mapping[Key, str], *, kueue: bool
+        self,
+        owners: Mapping[ObjectKey, Suspendable],
+        suspend_refusals: Mapping[ObjectKey, str],
+        reverted: Mapping[ObjectKey, str],
+        *,
+        kueue: bool,
     ) -> None:
-        self._trainjobs: Final = trainjobs
-        self._suspend_refusals: Final = suspend_refusals  # of TrainJobs that could not be suspended
+        self._owners: Final = owners
+        self._reverted: Final = reverted
+        self._suspend_refusals: Final = suspend_refusals  # of those that could not be suspended
         self._kueue: Final = kueue
 
-    def has_trainjob(self, record: PodGroupRecord) -> bool:
-        return controlling_trainjob(record.jobset, self._trainjobs) is not None
+    def can_be_suspended(self, record: PodGroupRecord) -> bool:
+        found = controlling_suspendable(record.workload, self._owners)
+        return found is not None and not is_reverted(found, self._reverted)
 
     def checkpoint_at(self, record: PodGroupRecord) -> int:
         """Return when a PodGroup saved its last checkpoint, in seconds since 1970; 0 is never."""
-        job = controlling_trainjob(record.jobset, self._trainjobs)
-        text = job.metadata.annotations.get(LAST_CHECKPOINT, "") if job else ""
+        found = controlling_suspendable(record.workload, self._owners)
+        text = found.metadata.annotations.get(LAST_CHECKPOINT, "") if found else ""
         return max(epoch_s(text) or 0, 0)
 
     def non_evictable_reason(self, record: PodGroupRecord) -> str:
         if record.is_relocating:
             return _RELOCATING
-        job = controlling_trainjob(record.jobset, self._trainjobs)
-        if job is None:
+        found = controlling_suspendable(record.workload, self._owners)
+        if found is None:
             return ""
-        return suspend_refusal(job, kueue=self._kueue) or self._suspend_refusals.get(
-            job.metadata.key, ""
+        return suspend_refusal(found, kueue=self._kueue) or self._suspend_refusals.get(
+            found.key, ""
         )
 
 
 def is_partly_succeeded(record: PodGroupRecord) -> bool:
-    """Say whether some pods of a JobSet's PodGroup have started, and others have succeeded."""
+    """Say whether some pods of a workload's PodGroup have started, and others have succeeded."""
     is_any_done = any(record.count_of(name, SUCCEEDED) for name in record.min_members)
-    return bool(record.jobset_uid) and record.has_started and is_any_done
+    return bool(record.workload_uid) and record.has_started and is_any_done
 
 
-def suspend_refusal(job: TrainJob, *, kueue: bool) -> str | None:
-    """Say why a TrainJob is not evicted; its Kueue label counts if *kueue* says that Kueue runs."""
+def suspend_refusal(found: Suspendable, *, kueue: bool) -> str | None:
+    """Say why it is not evicted; a label of Kueue counts if *kueue* says that Kueue runs."""
     return (
-        "Kueue suspends and resumes the TrainJob"
-        if kueue and KUEUE_QUEUE in job.metadata.labels
+        f"Kueue suspends and resumes the {found.key.kind}"
+        if kueue and KUEUE_QUEUE in found.metadata.labels
         else None
     )
 
 
-def will_run_again(job: TrainJob, group: PodGroup) -> bool:
-    """Say whether a TrainJob is not suspended, or only because one of its PodGroups was evicted."""
-    return not job.spec.suspend or is_suspended_by_eviction(job, group)
+def is_reverted(found: Suspendable, reverted: Mapping[ObjectKey, str]) -> bool:
+    """Say whether another client resumed it during an eviction: its pods are evicted."""
+    return reverted.get(found.key) == found.metadata.uid
 
 
-def is_suspended_by_eviction(job: TrainJob, group: PodGroup) -> bool:
-    return job.spec.suspend and is_evicted(job, group)
+def will_run_again(found: Suspendable, group: PodGroup) -> bool:
+    """Say whether it is not suspended, or only because one of its PodGroups was evicted."""
+    return not found.is_suspended or is_suspended_by_eviction(found, group)
 
 
-def has_eviction_copy(job: TrainJob) -> bool:
-    """Say whether a suspended TrainJob has an eviction record: the scheduler's or a user's copy."""
-    return job.spec.suspend and bool(job.metadata.annotations.get(EVICTED_BY))
+def is_suspended_by_eviction(found: Suspendable, group: PodGroup) -> bool:
+    return found.is_suspended and is_evicted(found, group)
 
 
-def owning_jobset(group: PodGroup | None, jobsets: Mapping[Key, JobSet]) -> JobSet | None:
+def has_eviction_copy(found: Suspendable) -> bool:
+    """Say whether it is suspended and has an eviction record: the scheduler's or a user's copy."""
+    return found.is_suspended and bool(found.metadata.annotations.get(EVICTED_BY))
+
+
+def owning_workload(group: PodGroup | None, workloads: Workloads) -> Workload | None:
     meta = group.metadata if group else Meta()
     for owner in meta.owner_references:
-        jobset = jobsets.get(Key(meta.namespace, owner.name))
-        if jobset is not None and jobset.metadata.uid == owner.uid:
-            return jobset
+        workload = workloads.get(ObjectKey(owner.kind, meta.namespace, owner.name))
+        if workload is not None and workload.metadata.uid == owner.uid:
+            return workload
     return None
 
 
-def controlling_trainjob(
-    jobset: JobSet | None, trainjobs: Mapping[Key, TrainJob]
-) -> TrainJob | None:
-    owner = same_name_trainjob_owner(jobset.metadata) if jobset else None
-    job = trainjobs.get(jobset.metadata.key) if jobset and owner else None
-    if job is None or owner is None or job.metadata.uid != owner.uid:
-        return None
-    return job if job.spec.managed_by in {"", TRAINJOB_CONTROLLER} else None
-
-
-def controlling_trainjob_key(jobset: JobSet | None) -> Key | None:
-    if jobset is None or same_name_trainjob_owner(jobset.metadata) is None:
-        return None
-    return jobset.metadata.key
+def controlling_suspendable(
+    workload: Workload | None, owners: Mapping[ObjectKey, Suspendable]
+) -> Suspendable | None:
+    """Return what suspends a workload; None if another controller manages that, or if unknown."""
+    found = named_suspendable(workload, owners)
+    return found if found is not None and found.is_managed_here else None
 
 
 def preemption_delay_until(meta: Meta, delay: str) -> int:
@@ -332,7 +334,7 @@ def stale_at(
 ) -> int | None:
     """Return when a PodGroup becomes stale, in seconds since 1970; None for never."""
     group = record.group
-    if group is None or not _may_be_short(record) or not replaces_lost_pods(group, record.jobset):
+    if group is None or not _may_be_short(record) or not replaces_lost_pods(group, record.workload):
         return None
     grace_s = staleness_grace_s(group, options.staleness_grace_s)
     if grace_s < 0:

@@ -1,6 +1,6 @@
 """Which pods belong to which PodGroup, which of them count, and which changes concern it.
 
-A pod belongs to the PodGroup that it names, if that has its SubGroup. In the PodGroup of a JobSet
+A pod belongs to the PodGroup that it names, if that has its SubGroup. In a workload's PodGroup
 only pods of Jobs count, and of these only the newest attempt; other pods only occupy their nodes.
 """
 
@@ -12,9 +12,8 @@ import numpy as np
 from scheduler.core.model.resources import NONE, Bools, Ints
 from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.podgroups.attributes import (
-    controlling_trainjob,
-    controlling_trainjob_key,
-    owning_jobset,
+    controlling_suspendable,
+    owning_workload,
     will_run_again,
 )
 from scheduler.state.podgroups.missing_pods import expected_pods
@@ -29,11 +28,12 @@ from scheduler.state.podgroups.podgroup import (
 from scheduler.state.pods.class_table import grown
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import PodTable
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, GANG, JOBSET_NAME, RESERVED
+from trainer_kai.api.names import GANG, RESERVED
 from trainer_kai.policy.podgroups.grouping import newest_attempts, podgroup_name
+from trainer_kai.policy.workloads.kinds import kind_of_pod, suspendable_keys
+from trainer_kai.policy.workloads.workload import ObjectKey, Workload
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -76,9 +76,9 @@ class PodGroupIndex:
         self._number_count = 0
         self._free: Final[list[int]] = []
         # From the key of a PodGroup: to the objects that affect it when they change.
-        self._jobset_uids: Final[ReverseIndex[Key, str]] = ReverseIndex()
-        self._jobsets: Final[ReverseIndex[Key, Key]] = ReverseIndex()
-        self._trainjobs: Final[ReverseIndex[Key, Key]] = ReverseIndex()
+        self._workload_uids: Final[ReverseIndex[Key, str]] = ReverseIndex()
+        self._workloads: Final[ReverseIndex[Key, ObjectKey]] = ReverseIndex()
+        self._suspendables: Final[ReverseIndex[Key, ObjectKey]] = ReverseIndex()
         self._earlier_stages: Final[ReverseIndex[Key, Key]] = ReverseIndex()
         # When its reservations for relocated pods end, and how many have ended.
         self._relocation_ends: Final[dict[Key, tuple[list[float], int]]] = {}
@@ -93,31 +93,31 @@ class PodGroupIndex:
     def find(self, key: Key) -> PodGroupRecord | None:
         return self.by_key.get(key)
 
-    def begin(self, trainjobs: Iterable[Key], now: int) -> None:
-        """Begin an update with the time and the keys of changed TrainJobs."""
+    def begin(self, suspendables: Iterable[ObjectKey], now: int) -> None:
+        """Begin an update with the time, and what suspends workloads and has changed."""
         self.changed, self._to_rebuild, self._now, self.misplaced_rows = {}, {}, now, []
-        for trainjob in trainjobs:
-            trainjob_keys = self._trainjobs.sources_of(trainjob)
-            self.mark_changed(trainjob_keys)
-            self._to_rebuild.update((key, None) for key in trainjob_keys if self._is_missing(key))
+        for suspendable in suspendables:
+            keys = self._suspendables.sources_of(suspendable)
+            self.mark_changed(keys)
+            self._to_rebuild.update((key, None) for key in keys if self._is_missing(key))
         for key, (ends, ended) in self._relocation_ends.items():
             if key in self.changed or sum(end <= now for end in ends) != ended:
                 self._to_rebuild[key] = None
 
     def update(
-        self, classes: Iterable[PodClass], groups: Iterable[Key], jobsets: Iterable[Key]
+        self, classes: Iterable[PodClass], groups: Iterable[Key], workloads: Iterable[ObjectKey]
     ) -> None:
-        """Apply changes: classes with changed pods, keys of changed PodGroups and JobSets."""
+        """Apply changes: classes with changed pods, keys of changed PodGroups and workloads."""
         for pod_class in classes:
             self._update_class(pod_class)
         self._to_rebuild.update((key, None) for key in groups if self._is_watched(key))
-        for jobset in jobsets:
-            self._to_rebuild.update(dict.fromkeys(self._jobsets.sources_of(jobset)))
-        jobset_uids: dict[str, None] = {}
+        for workload in workloads:
+            self._to_rebuild.update(dict.fromkeys(self._workloads.sources_of(workload)))
+        workload_uids: dict[str, None] = {}
         for key in self._to_rebuild:
-            jobset_uids.update(dict.fromkeys(self._rebuild(key)))
-        for uid in jobset_uids:
-            self._choose_newest(self._jobset_uids.sources_of(uid) if uid else ())
+            workload_uids.update(dict.fromkeys(self._rebuild(key)))
+        for uid in workload_uids:
+            self._choose_newest(self._workload_uids.sources_of(uid) if uid else ())
         for key in tuple(self.changed):  # a change of one stage may let the next one start
             self.mark_changed(self._earlier_stages.sources_of(key))
 
@@ -150,7 +150,7 @@ class PodGroupIndex:
                 del self._classes_by_key[key]
 
     def _rebuild(self, key: Key) -> tuple[str, ...]:
-        """Build a record again, or remove it; return the uids of its JobSet now and before."""
+        """Build a record again, or remove it; return the uids of its workload now and before."""
         before = self.by_key.pop(key, None)
         record = self._build(key, before)
         self._link(key, record)
@@ -162,14 +162,15 @@ class PodGroupIndex:
             if before is not None:
                 self.is_listed[before.number] = False
                 self._free.append(before.number)
-            return (before.jobset_uid,) if before else ()
-        return (record.jobset_uid, before.jobset_uid) if before else (record.jobset_uid,)
+            return (before.workload_uid,) if before else ()
+        uid = record.workload_uid
+        return (uid, before.workload_uid) if before else (uid,)
 
     def _build(self, key: Key, before: PodGroupRecord | None) -> PodGroupRecord | None:
         class_table, classes = self._pod_table.class_table, self._classes_by_key.get(key, {})
         group = self._cluster.pod_groups.get(key)
-        inputs = self._inputs(group) if group else self._inputs_without_group(key, classes)
-        is_known = inputs.will_run_again is not None  # whether its TrainJob runs again
+        inputs = self._inputs(group) if group else self._inputs_without_group(key)
+        is_known = inputs.will_run_again is not None  # whether its workload runs again
         if not classes and not (group and is_known and relocating_podsets(group, self._now)):
             return None
         number = self._next_number() if before is None else before.number
@@ -182,7 +183,7 @@ class PodGroupIndex:
         for pod_class in record.pod_classes:
             pod_class.podgroup_key, class_table.record_number[pod_class.number] = key, number
             self._mark_misplaced(pod_class, is_misplaced=False)
-            class_table.is_counted[pod_class.number] = not record.jobset_uid
+            class_table.is_counted[pod_class.number] = not record.workload_uid
         record.expected = expected_pods(record, class_table, self._scheduler_name)
         self.by_key[key] = record
         return record
@@ -202,23 +203,16 @@ class PodGroupIndex:
         else:
             self._relocation_ends.pop(key, None)
         is_watched = group is not None and (record is not None or ends)
-        owners = group.metadata.owner_references if group and is_watched else ()
-        uids = (record.jobset_uid,) if record and record.jobset_uid else ()
-        self._jobset_uids.put(key, uids)
-        jobsets = [Key(key.namespace, owner.name) for owner in owners]
-        trainjob = (
-            controlling_trainjob_key(owning_jobset(group, self._cluster.jobsets))
-            if is_watched
-            else None
-        )
-        trainjobs = [trainjob] if trainjob else []
+        uids = (record.workload_uid,) if record and record.workload_uid else ()
+        self._workload_uids.put(key, uids)
+        workloads = self._workload_keys(key, group if is_watched else None)
+        self._workloads.put(key, workloads)
         if group is None:
-            classes = self._classes_by_key.get(key, ())
-            names = (pod_class.labels.get(JOBSET_NAME, "") for pod_class in classes)
-            jobsets = [Key(key.namespace, name) for name in names]
-            trainjobs = jobsets  # a TrainJob and its JobSet have the same name
-        self._jobsets.put(key, jobsets)
-        self._trainjobs.put(key, trainjobs)
+            self._suspendables.put(key, (it for one in workloads for it in suspendable_keys(one)))
+        else:
+            workload = owning_workload(group, self._cluster.workloads) if is_watched else None
+            suspendable = workload.suspendable_key if workload else None
+            self._suspendables.put(key, (suspendable,) if suspendable else ())
         after = record.anticipated.after if record else ()
         self._earlier_stages.put(key, (Key(key.namespace, one.group) for one in after))
 
@@ -234,29 +228,40 @@ class PodGroupIndex:
         group = self._cluster.pod_groups.get(key)
         return read_relocations(group.metadata.annotations.get(RESERVED, "")) if group else {}
 
-    def _inputs(self, group: PodGroup | None) -> RecordInputs:
-        jobset = owning_jobset(group, self._cluster.jobsets)
-        job = controlling_trainjob(jobset, self._cluster.trainjobs)
-        is_over = jobset is not None and bool(jobset.status.terminal_state)
-        will_run = will_run_again(job, group) and not is_over if job and group else None
-        return RecordInputs(self._now, jobset, will_run)
+    def _workload_keys(self, key: Key, group: PodGroup | None) -> list[ObjectKey]:
+        """Return what may be the workload of a PodGroup; if it does not exist, its pods name it."""
+        if group is not None:
+            owners = group.metadata.owner_references
+            return [ObjectKey(it.kind, key.namespace, it.name) for it in owners]
+        if key in self._cluster.pod_groups:
+            return []
+        every_labels = (pod_class.labels for pod_class in self._classes_by_key.get(key, ()))
+        return [
+            ObjectKey(kind.resource.kind, key.namespace, labels[kind.name_label])
+            for labels in every_labels
+            if (kind := kind_of_pod(labels)) is not None
+        ]
 
-    def _inputs_without_group(self, key: Key, classes: Iterable[PodClass]) -> RecordInputs:
+    def _inputs(self, group: PodGroup | None) -> RecordInputs:
+        workload = owning_workload(group, self._cluster.workloads)
+        found = controlling_suspendable(workload, self._cluster.owners)
+        is_finished = workload is not None and workload.is_finished
+        will_run = will_run_again(found, group) and not is_finished if found and group else None
+        return RecordInputs(self._now, workload, will_run)
+
+    def _inputs_without_group(self, key: Key) -> RecordInputs:
         """Return the inputs for pods of a PodGroup that does not exist: it may be created soon."""
-        names = {pod_class.labels.get(JOBSET_NAME, "") for pod_class in classes}
-        jobsets = (self._cluster.jobsets.get(Key(key.namespace, name)) for name in names)
+        workloads = map(self._cluster.workloads.get, self._workload_keys(key, None))
         is_pending_creation = any(
-            key.name in _podgroup_names(it) for it in jobsets if it and self._gets_podgroups(it)
+            key.name in _podgroup_names(it) for it in workloads if it and self._gets_podgroups(it)
         )
         return RecordInputs(self._now, is_pending_creation=is_pending_creation)
 
-    def _gets_podgroups(self, jobset: JobSet) -> bool:
-        """Say whether the podgrouper creates the PodGroups of a JobSet that are missing."""
-        meta, spec = jobset.metadata, jobset.spec
-        if spec.suspend or meta.deletion_timestamp or jobset.status.terminal_state:
+    def _gets_podgroups(self, workload: Workload) -> bool:
+        """Say whether the podgrouper creates the PodGroups of a workload that are missing."""
+        if workload.is_suspended or workload.is_over or not workload.is_admitted_here:
             return False
-        is_admitted = meta.annotations.get(ADMITTED) == ADMITTED_MARK
-        return is_admitted and controlling_trainjob_key(jobset) in self._cluster.trainjobs
+        return not workload.needs_owner or workload.owner_key in self._cluster.owners
 
     def _next_number(self) -> int:
         if self._free:
@@ -269,11 +274,11 @@ class PodGroupIndex:
         return self._number_count - 1
 
     def _choose_newest(self, keys: Iterable[Key]) -> None:
-        """Count only the newest attempt of a JobSet and then of each of its Jobs."""
+        """Count only the newest attempt of a workload and then of each of its Jobs."""
         classes = [
-            (pod_class, pod_class.attempt)
-            for key in keys
-            for pod_class in self.by_key[key].pod_classes
+            (pod_class, record.attempt_of(pod_class))
+            for record in map(self.by_key.__getitem__, keys)
+            for pod_class in record.pod_classes
         ]
         newest_of = newest_attempts([attempt for _, attempt in classes])
         is_counted = self._pod_table.class_table.is_counted
@@ -284,8 +289,8 @@ class PodGroupIndex:
                     self.changed[pod_class.podgroup_key] = None
 
 
-def _podgroup_names(jobset: JobSet) -> set[str]:
-    meta = jobset.metadata
-    labels = (job.template.spec.template.metadata.labels for job in jobset.spec.replicated_jobs)
+def _podgroup_names(workload: Workload) -> set[str]:
+    meta = workload.metadata
+    labels = (job.template.spec.template.metadata.labels for job in workload.spec.replicated_jobs)
     suffixes = {it[GANG] for it in labels if GANG in it}
     return {podgroup_name(meta.name, meta.uid, suffix) for suffix in suffixes}

@@ -22,15 +22,10 @@ from scheduler.state.podgroups.podgroup import (
 from scheduler.state.pods.class_table import PodClassTable
 from scheduler.state.pods.pod_class import PodClass
 from trainer_kai.api.bounds import MOST_EXPECTED
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import (
     ANTICIPATED,
-    JOB_INDEX,
-    JOBSET_NAME,
-    JOBSET_UID,
-    REPLICATED_JOB,
     RESERVED,
     SUBGROUP,
 )
@@ -42,6 +37,9 @@ from trainer_kai.policy.podgroups.grouping import (
     observe_pod,
     podset_name_prefix,
 )
+from trainer_kai.policy.podgroups.segments import is_segment_prefix
+from trainer_kai.policy.workloads.kinds import kind_of_owner, pod_place
+from trainer_kai.policy.workloads.workload import Workload
 
 
 class Shortage(NamedTuple):
@@ -82,25 +80,26 @@ def _podsets_of(
     anticipated: AnticipatedPods, record: PodGroupRecord
 ) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield the PodSets of pods that come later, with the known labels of these pods."""
-    known = {**anticipated.labels, **_jobset_labels(anticipated, record.jobset)}
+    job, kind = _job_name(anticipated, record.workload), record.kind
     prefix = anticipated.sub_group_prefix
     for podset in record.min_members:
         index = podset.removeprefix(prefix)
         is_indexed = podset.startswith(prefix) and index.isdecimal()
-        if is_indexed and len(index) < 10 and int(index) < anticipated.replicas:
-            job_labels = {JOB_INDEX: index} if record.jobset_uid else {}
-            yield podset, {**known, **job_labels, SUBGROUP: podset}
+        if podset == prefix:
+            added = kind.expected_labels(record.workload, "", "") if kind else {}
+            yield podset, {**anticipated.labels, **added, SUBGROUP: podset}
+        elif is_indexed and len(index) < 10 and int(index) < anticipated.replicas:
+            # The number of a segment is no index of a Job.
+            of_job = "" if is_segment_prefix(prefix) else index
+            added = kind.expected_labels(record.workload, job, of_job) if kind else {}
+            yield podset, {**anticipated.labels, **added, SUBGROUP: podset}
 
 
-def _jobset_labels(anticipated: AnticipatedPods, jobset: JobSet | None) -> Mapping[str, str]:
-    """Return the labels that JobSet will add to the pods, as far as selectors use them."""
-    if jobset is None:
-        return {}
-    known = {JOBSET_NAME: jobset.metadata.name, JOBSET_UID: jobset.metadata.uid}
-    for job in jobset.spec.replicated_jobs:
-        if podset_name_prefix(job.name) == anticipated.sub_group_prefix:
-            known[REPLICATED_JOB] = job.name
-    return known
+def _job_name(anticipated: AnticipatedPods, workload: Workload | None) -> str:
+    """Return the name of the job that creates the pods; "" if it is not known."""
+    names = (it.name for it in (workload.spec.replicated_jobs if workload else ()))
+    prefix = anticipated.sub_group_prefix
+    return next((it for it in names if podset_name_prefix(it) == prefix), "")
 
 
 def _example_pod(anticipated: AnticipatedPods, group: Key, scheduler_name: str) -> Pod:
@@ -157,17 +156,17 @@ def is_lost(before: Pod | None, now: Pod | None) -> bool:
 
 
 def reserve_lost_places(
-    lost: Iterable[Pod], others: Iterable[Pod], group: PodGroup, jobset: JobSet | None
+    lost: Iterable[Pod], others: Iterable[Pod], group: PodGroup, workload: Workload | None
 ) -> str | None:
     """Return the annotation with the places of lost pods added; None if no pod will need them.
 
     All lost pods of a PodGroup are handled at once: to look at all its pods for each lost one took
     minutes for thousands, which a user may delete in a moment.
     """
-    if not replaces_lost_pods(group, jobset) or spec_failure(group) is not None:
+    if not replaces_lost_pods(group, workload) or spec_failure(group) is not None:
         return None
     lost = list(lost)
-    counting = _newest_attempt((*lost, *others))
+    counting = _newest_attempt(group, (*lost, *others))
     if any(pod.status.phase == "Succeeded" for pod in counting):
         return None  # the PodGroup is about to end
     counting_ids = set(map(id, counting))
@@ -196,10 +195,10 @@ def _reserved_places(text: str) -> list[NamedPlace]:
     return [place for places in reserved.values() for place in places]
 
 
-def shortage_of(group: PodGroup, pods: Iterable[Pod], jobset: JobSet | None) -> Shortage | None:
+def shortage_of(group: PodGroup, pods: Iterable[Pod], workload: Workload | None) -> Shortage | None:
     """Return what a PodGroup lacks; None if it is complete, has not started, or is ending."""
-    pods = _newest_attempt(pods)
-    if not replaces_lost_pods(group, jobset) or spec_failure(group) is not None:
+    pods = _newest_attempt(group, pods)
+    if not replaces_lost_pods(group, workload) or spec_failure(group) is not None:
         return None
     if any(pod.status.phase == "Succeeded" for pod in pods):
         return None
@@ -247,8 +246,10 @@ def _is_enough(group: PodGroup, pod_counts: Mapping[str, int]) -> bool:
     return is_satisfied(podgroup_tree(group, make_podset))
 
 
-def _newest_attempt(pods: Iterable[Pod]) -> list[Pod]:
-    observed = [(pod, observe_pod(pod)) for pod in pods]
+def _newest_attempt(group: PodGroup, pods: Iterable[Pod]) -> list[Pod]:
+    kinds = filter(None, map(kind_of_owner, group.metadata.owner_references))
+    place_of = next((kind.pod_place for kind in kinds), pod_place)
+    observed = [(pod, observe_pod(pod, place_of(pod.metadata.labels))) for pod in pods]
     newest_of = newest_attempts([(it.podset, it.attempt) for _, it in observed])
     return [pod for pod, it in observed if it.attempt == newest_of[it.podset]]
 
@@ -257,15 +258,14 @@ def podset_of(pod: Pod, minimums: Mapping[str, int]) -> str:
     return pod.metadata.labels.get(SUBGROUP) or (DEFAULT_PODSET if len(minimums) == 1 else "")
 
 
-def replaces_lost_pods(group: PodGroup, jobset: JobSet | None) -> bool:
+def replaces_lost_pods(group: PodGroup, workload: Workload | None) -> bool:
     if group.metadata.deletion_timestamp:
         return False
-    owners = [owner for owner in group.metadata.owner_references if owner.kind == "JobSet"]
-    if not owners:
-        return True  # whatever created the pods may create another
-    if jobset is None or jobset.metadata.deletion_timestamp:
-        return False
-    return not (jobset.spec.suspend or jobset.status.terminal_state)
+    if workload is not None:
+        return not (workload.is_suspended or workload.is_over)
+    kinds = map(kind_of_owner, group.metadata.owner_references)
+    # Whatever else created the pods may create another.
+    return not any(kind is not None and kind.covers_all for kind in kinds)
 
 
 def _is_terminating_or_finished(pod: Pod) -> bool:

@@ -28,12 +28,10 @@ from scheduler.state.pods.pod_table import (
     SUCCEEDED,
     PodTable,
 )
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup, SubGroup
-from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import ANTICIPATED, RESERVED, SUBGROUP, TOPOLOGY_REQUIRED
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import ANTICIPATED, RESERVED, SUBGROUP
 from trainer_kai.api.requested_values import podgroup_warnings
-from trainer_kai.api.resources import JOBSETS
 from trainer_kai.api.text import first_listed
 from trainer_kai.api.validate import podgroup_faults
 from trainer_kai.policy.podgroups.anticipated import (
@@ -41,6 +39,9 @@ from trainer_kai.policy.podgroups.anticipated import (
     AnticipatedPods,
     read_anticipated,
 )
+from trainer_kai.policy.podgroups.grouping import podset_and_attempt
+from trainer_kai.policy.workloads.kinds import kind_of_owner, pod_place
+from trainer_kai.policy.workloads.workload import RestartAttempt, Workload, WorkloadKind
 
 _MAX_PLACES: Final = 100_000  # of one PodSet
 
@@ -145,21 +146,11 @@ def spec_failure(group: PodGroup) -> PreFilterFailure | None:
     return PreFilterFailure(PreFilterCause.INVALID_PODGROUP, ("; ".join(faults),))
 
 
-def topology_failure(group: PodGroup) -> PreFilterFailure | None:
-    """Return a failure if a PodGroup or a sub-group requires a topology: not supported yet."""
-    subs = ((sub.name, sub.topology_constraint) for sub in group.spec.sub_groups)
-    constraints = (("", group.spec.topology_constraint), *subs)
-    required = [
-        (subgroup, it)
-        for subgroup, it in constraints
-        if it and it.topology and it.required_topology_level
-    ]
-    if not required:
-        return None
-    subgroup, first = required[0]
-    level, further = first.required_topology_level, len(required) - 1
-    values = subgroup, level, first.topology, further, TOPOLOGY_REQUIRED
-    return PreFilterFailure(PreFilterCause.REQUIRED_TOPOLOGY, values)
+def has_topology(group: PodGroup) -> bool:
+    spec = group.spec
+    return spec.topology_constraint is not None or any(
+        sub.topology_constraint is not None for sub in spec.sub_groups
+    )
 
 
 def min_members(group: PodGroup) -> dict[str, int]:
@@ -234,9 +225,9 @@ class RecordInputs(NamedTuple):
     """What a record is built from besides its PodGroup and its pods."""
 
     now: int
-    jobset: JobSet | None = None
-    will_run_again: bool | None = None  # the TrainJob; None if there is none
-    is_pending_creation: bool = False  # the PodGroup does not exist, but its JobSet will get it
+    workload: Workload | None = None
+    will_run_again: bool | None = None  # the workload; None if nothing suspends and resumes it
+    is_pending_creation: bool = False  # the PodGroup does not exist, but its workload will get it
 
 
 class PodGroupRecord:
@@ -247,6 +238,7 @@ class PodGroupRecord:
         "classes_by_podset",
         "expected",
         "group",
+        "has_topology",
         "is_abandoned",
         "is_active",
         "is_nominated",
@@ -255,28 +247,29 @@ class PodGroupRecord:
         "is_returning",
         "is_suspended",
         "is_valid",
-        "jobset",
-        "jobset_uid",
         "key",
+        "kind",
         "min_members",
         "number",
         "pod_counts",
         "prefilter_failure",
         "refusals",
         "relocating",
-        "topology_failure",
         "warnings",
+        "workload",
+        "workload_uid",
     )
 
     def __init__(self, number: int, key: Key, group: PodGroup | None, inputs: RecordInputs) -> None:
-        jobset, will_run_again = inputs.jobset, inputs.will_run_again
+        workload, will_run_again = inputs.workload, inputs.will_run_again
         self.number: Final = number
         self.key: Final = key
         self.group: Final = group
-        self.jobset: Final = jobset
-        self.jobset_uid: Final = _jobset_uid(group.metadata) if group else ""
+        self.workload: Final = workload
+        # The kind and the uid of the workload that owns it, known or not.
+        self.kind, self.workload_uid = _owning_kind_and_uid(group, workload)
         self.is_pending_creation: Final = inputs.is_pending_creation
-        self.is_suspended: Final = jobset is not None and jobset.spec.suspend
+        self.is_suspended: Final = workload is not None and workload.is_suspended
         self.classes_by_podset: Final[dict[str, list[PodClass]]] = {}
         self.refusals: Final[dict[PodClass, str]] = {}  # classes that no PodSet is for
         self.expected: dict[str, tuple[PodClass, int]] = {}  # by PodSet: class, and its full size
@@ -284,11 +277,11 @@ class PodGroupRecord:
         self.pod_counts: Final[dict[str, tuple[int, ...]]] = {}
         self.relocating: Final = relocating_podsets(group, inputs.now) if group else {}
         self.is_relocating: Final = bool(self.relocating) and will_run_again is True
-        # If its TrainJob is unknown, its pods come back unless its JobSet is suspended.
+        # If what suspends it is unknown, its pods come back unless its workload is suspended.
         self.is_returning: Final = self.is_relocating or (
             bool(self.relocating) and will_run_again is None and not self.is_suspended
         )
-        # Its TrainJob is over or was suspended by a user: its reservations are released for good.
+        # Its workload is over or was suspended by a user: its reservations are released for good.
         self.is_abandoned: Final = bool(self.relocating) and will_run_again is False
         self.is_nominated = False  # a pending pod has a nominated node, or the PodGroup returns
         self.is_active = False  # it has or requests anything
@@ -300,7 +293,7 @@ class PodGroupRecord:
             if group is None
             else spec_failure(group)
         )
-        self.topology_failure: Final = topology_failure(group) if group else None
+        self.has_topology: Final = group is not None and has_topology(group)
         self.is_valid: Final = group is not None and self.prefilter_failure is None
         self.min_members: Final = (
             min_members(group) if group and self.is_valid else {DEFAULT_PODSET: 1}
@@ -398,6 +391,11 @@ class PodGroupRecord:
         for pod_class, message in self.refusals.items():
             yield ObjectWarning(self.key, message, is_pod_pending=is_waiting(pod_class))
 
+    def attempt_of(self, pod_class: PodClass) -> tuple[str, RestartAttempt]:
+        """Return the Job of some pods, as a PodSet, and their attempt."""
+        place = self.kind.pod_place if self.kind is not None else pod_place
+        return podset_and_attempt(place(pod_class.labels))
+
     def podset_of(self, pod_class: PodClass) -> str | None:
         name = pod_class.labels.get(SUBGROUP, "")
         if not self.is_valid:
@@ -406,10 +404,10 @@ class PodGroupRecord:
         return name if name in self.min_members else None
 
     def _refusal(self, pod_class: PodClass) -> str | None:
-        if self.jobset_uid and not pod_class.is_from_job:
+        if self.kind is not None and self.kind.has_jobs and not pod_class.is_from_job:
             return (
-                f"Pods that no Job created name PodGroup {self.key}, which belongs to a JobSet. "
-                f"They do not count"
+                f"Pods that no Job created name PodGroup {self.key}, which belongs to a "
+                f"{self.kind.resource.kind}. They do not count"
             )
         if self.podset_of(pod_class) is not None:
             return None
@@ -440,8 +438,12 @@ def wait_ends_at(reserved: ReservedPodSet) -> float:
     return (epoch_s(reserved.until) or 0) if reserved.until else math.inf
 
 
-def _jobset_uid(meta: Meta) -> str:
-    for owner in meta.owner_references:
-        if owner.kind == JOBSETS.kind and owner.api_version.partition("/")[0] == JOBSETS.group:
-            return owner.uid or owner.name
-    return ""
+def _owning_kind_and_uid(
+    group: PodGroup | None, workload: Workload | None
+) -> tuple[WorkloadKind | None, str]:
+    """Return None and "" for an owner that is unknown and not always a workload."""
+    for owner in group.metadata.owner_references if group else ():
+        kind = kind_of_owner(owner)
+        if kind is not None and (kind.covers_all or (workload and workload.is_managed_here)):
+            return kind, owner.uid or owner.name
+    return None, ""

@@ -1,10 +1,10 @@
 """Stage dependencies: what has to be complete or ready before a PodGroup may start.
 
 The pods of the earlier stage show it. When these have been removed, it shows in pods that are
-created only afterwards, or in the status of the JobSet.
+created only afterwards, or in the status of the workload.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from scheduler.core.model.rejections import (
@@ -18,6 +18,7 @@ from scheduler.state.podgroups.podgroup import PodGroupRecord
 from scheduler.state.pods.pod_table import GATED, PENDING, RUNNING, SUCCEEDED, PodTable
 from trainer_kai.api.meta import Key
 from trainer_kai.policy.podgroups.anticipated import StageDependency
+from trainer_kai.policy.podgroups.segments import segment_prefix
 from trainer_kai.policy.start_order import COMPLETE
 
 _UNFINISHED: Final = (PENDING, GATED, RUNNING)
@@ -59,20 +60,23 @@ class StageDependencies:
         earlier = self._podgroup_index.find(Key(record.key.namespace, dependency.group))
         if earlier is None:
             return dependency.count <= 0
-        podset = f"{dependency.sub_group_prefix}{index}"
+        podsets = _podsets(dependency, index)
+        is_enough = self._finished_pods(earlier, dependency, podsets) >= dependency.count
         if dependency.status == COMPLETE:
-            is_running = any(earlier.count_of(podset, state) for state in _UNFINISHED)
-            return earlier.count_of(podset, SUCCEEDED) >= dependency.count and not is_running
-        return self._finished_pods(earlier, dependency, podset) >= dependency.count
+            is_running = any(
+                earlier.count_of(podset, state) for podset in podsets for state in _UNFINISHED
+            )
+            return is_enough and not is_running
+        return is_enough
 
     def _finished_pods(
-        self, earlier: PodGroupRecord, dependency: StageDependency, podset: str
+        self, earlier: PodGroupRecord, dependency: StageDependency, podsets: Iterable[str]
     ) -> int:
-        """Return how many pods of a PodSet have succeeded or, if that is enough, are ready."""
-        succeeded = earlier.count_of(podset, SUCCEEDED)
+        """Return how many pods of a Job have succeeded or, if that is enough, are ready."""
+        succeeded = sum(earlier.count_of(podset, SUCCEEDED) for podset in podsets)
         if dependency.status == COMPLETE:
             return succeeded
-        return succeeded + self._ready_pods(earlier, podset)
+        return succeeded + sum(self._ready_pods(earlier, podset) for podset in podsets)
 
     def _ready_pods(self, earlier: PodGroupRecord, podset: str) -> int:
         pod_table = self._pod_table
@@ -96,21 +100,26 @@ class StageDependencies:
         earlier = self._podgroup_index.find(Key(record.key.namespace, dependency.group))
         done = 0
         if earlier is not None:
-            podsets = (
-                podset
-                for podset in earlier.classes_by_podset
-                if podset.startswith(dependency.sub_group_prefix)
+            each = (
+                self._finished_pods(earlier, dependency, _podsets(dependency, index))
+                for index in range(dependency.replicas)
             )
-            done = sum(
-                min(self._finished_pods(earlier, dependency, podset), dependency.count)
-                for podset in podsets
-            )
+            done = sum(min(pods, dependency.count) for pods in each)
         return StageProgress(
             dependency.replicated_job,
             is_complete=dependency.status == COMPLETE,
             done=done,
             needed=dependency.count * dependency.replicas,
         )
+
+
+def _podsets(dependency: StageDependency, index: int) -> tuple[str, ...]:
+    """Return the PodSets with the pods of a Job: one, or its segments."""
+    podset = f"{dependency.sub_group_prefix}{index}"
+    if not dependency.segments:
+        return (podset,)
+    prefix = segment_prefix(podset)
+    return tuple(f"{prefix}{number}" for number in range(dependency.segments))
 
 
 def _has_later_pods(record: PodGroupRecord, prefixes: tuple[str, ...]) -> bool:
@@ -124,8 +133,8 @@ def _has_later_pods(record: PodGroupRecord, prefixes: tuple[str, ...]) -> bool:
 
 
 def _is_satisfied_by_status(record: PodGroupRecord, dependency: StageDependency) -> bool:
-    """Say whether the JobSet status counts all its Jobs as done; their pods may be gone."""
-    statuses = record.jobset.status.replicated_jobs_status if record.jobset else ()
+    """Say whether the workload's status counts all its Jobs as done; their pods may be gone."""
+    statuses = record.workload.jobs_status if record.workload else ()
     for one in statuses:
         if one.name == dependency.replicated_job:
             done = one.succeeded if dependency.status == COMPLETE else one.succeeded + one.ready

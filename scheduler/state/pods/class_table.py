@@ -60,6 +60,7 @@ class PodClassTable:
         self.exceeds_namespace_bound = _flags()  # its namespace has more than are evaluated
         self.has_ports = _flags()
         self.has_volumes = _flags()
+        self.has_claims = _flags()  # for devices
         self.shares_gpu = _flags()  # and is ours
         self.has_mig_annotations = _flags()  # likewise
         self.is_gpu_reservation = _flags()
@@ -151,6 +152,7 @@ class PodClassTable:
         _add_count(self.namespaces, pod_class.namespace, -1)
         self.rows[number] = None
         self.has_pod_terms[number] = self.has_ports[number] = self.has_volumes[number] = False
+        self.has_claims[number] = False
         self._free.append(number)
         return True
 
@@ -196,6 +198,7 @@ class PodClassTable:
         self.exceeds_pod_bound[number] = pod_class.shared_spec.limit_fault is not None
         self.has_ports[number] = bool(pod_class.shared_spec.ports)
         self.has_volumes[number] = bool(spec.volumes)
+        self.has_claims[number] = bool(spec.resource_claims)
         self.shares_gpu[number] = isinstance(pod_class.gpu_sharing, GpuSharing)
         self.has_mig_annotations[number] = bool(pod_class.mig_annotations)
         self.is_gpu_reservation[number] = pod_class.is_gpu_reservation

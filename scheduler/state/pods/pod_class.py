@@ -32,7 +32,6 @@ from trainer_kai.api.names import (
 from trainer_kai.api.pod import Pod, PodSpec
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
 from trainer_kai.api.resources import JOBS
-from trainer_kai.policy.podgroups.grouping import podset_and_attempt
 from trainer_kai.policy.pods.gpu_share_config_maps import is_config_map_prefix
 from trainer_kai.policy.pods.requests import (
     PodHostPort,
@@ -178,11 +177,6 @@ class PodClass:
     def controller(self) -> tuple[str, str]:
         owner = self._owner
         return (owner.api_version, owner.kind) if owner else ("", "")
-
-    @property
-    def attempt(self) -> tuple[str, tuple[int, int]]:
-        """Return the Job of the pods, as a PodSet, and their attempt."""
-        return podset_and_attempt(self.labels)
 
     @property
     def spec(self) -> PodSpec:

@@ -4,24 +4,29 @@ A pod keeps its row as long as it exists. What does not depend on the pod is com
 class.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from scheduler.core.model.resources import NONE, Bools, Ints
+from scheduler.core.model.snapshot import POD_WEIGHT
 from scheduler.state.inputs import StateOptions, epoch_s
 from scheduler.state.nodes.node_table import NodeTable
 from scheduler.state.pods.class_table import NO_CLASS, PodClassTable, grown
 from scheduler.state.pods.pod_class import PodClass
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.pod import Pod
+from trainer_kai.api.names import COMPLETION_INDEX, JOB_INDEX, REPLICATED_JOB
+from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.resized_pod import may_be_resized
 
 PENDING, GATED, RUNNING, RELEASING, STUCK_RELEASING, DONE, SUCCEEDED = range(7)
 STATES: Final = 7  # DONE: it failed or is gone, and needs nothing any more
 _INITIAL_ROWS: Final = 64  # rows of an empty table
 _NEVER: Final = 2**62
+_HOUR_S: Final = 3600
+_INDEX: Final = re.compile("[0-9]{1,9}", re.ASCII)
 _NO_POD: Final = Key("", "")
 
 
@@ -42,7 +47,8 @@ class PodTable:
         self._class_number: Ints = np.full(_INITIAL_ROWS, NO_CLASS, dtype=np.int64)
         self._state: Ints = np.full(_INITIAL_ROWS, DONE, dtype=np.int64)
         self._node: Ints = np.full(_INITIAL_ROWS, NONE, dtype=np.int64)
-        self._until: Ints = np.zeros(_INITIAL_ROWS, dtype=np.int64)  # the termination deadline
+        # The termination deadline of a pod that terminates, the end of one that has ended.
+        self._until: Ints = np.zeros(_INITIAL_ROWS, dtype=np.int64)
         self.changed_classes: dict[PodClass, None] = {}  # classes with pods that have changed
         self.changed_rows: list[int] = []
         self.changed_nodes: set[int] = set()
@@ -78,6 +84,18 @@ class PodTable:
     @property
     def is_sparse(self) -> bool:
         return len(self._free) > max(len(self.keys) // 2, _INITIAL_ROWS)
+
+    def ended_pods(self, now: int) -> Ints:
+        """Return what pods that have run and ended weigh by their classes, [class].
+
+        One that ended in the last hour weighs half of a pod, and each hour earlier half of that.
+        """
+        is_ended = (self.state >= DONE) & (self._until[: len(self.keys)] > 0)
+        rows = np.flatnonzero(is_ended & self.class_table.is_ours[self.class_number])
+        hours = np.maximum(now - self._until[rows], 0) // _HOUR_S
+        weights = (POD_WEIGHT // 2) >> np.minimum(hours, POD_WEIGHT)
+        found = np.bincount(self.class_number[rows], weights, len(self.class_table.rows))
+        return found.astype(np.int64)
 
     def reset_changes(self) -> None:
         self.changed_classes, self.changed_rows, self.changed_nodes = {}, [], set()
@@ -145,6 +163,21 @@ class PodTable:
         meta = self.pod(pod_row).metadata
         return epoch_s(meta.creation_timestamp) or 0, meta.uid, self.keys[pod_row]
 
+    def by_index(self, pod_rows: Iterable[int]) -> tuple[int, ...]:
+        """Order pods of equal rank by their Jobs and completion indexes, as their processes are."""
+        return tuple(sorted(pod_rows, key=self._index))
+
+    def _index(self, pod_row: int) -> tuple[int, str, int, int]:
+        pod_class, meta = self._class_of[pod_row], self.pod(pod_row).metadata
+        labels = meta.labels
+        index = labels.get(COMPLETION_INDEX) or meta.annotations.get(COMPLETION_INDEX, "")
+        return (
+            pod_class.rank if pod_class else 0,
+            labels.get(REPLICATED_JOB, ""),
+            _number(labels.get(JOB_INDEX, "")),
+            _number(index),
+        )
+
     def oldest(self, pod_class: PodClass) -> int:
         rows = pod_class.pod_rows
         return min(rows, key=self.age) if len(rows) > 1 else next(iter(rows))
@@ -202,6 +235,10 @@ class PodTable:
         self._node, self._until = grown(self._node, size, NONE), grown(self._until, size)
 
 
+def _number(text: str) -> int:
+    return int(text) if _INDEX.fullmatch(text) else -1
+
+
 def termination_deadline(meta: Meta, options: StateOptions) -> int:
     """Return by when a terminating pod is expected to be gone, in seconds since 1970.
 
@@ -219,10 +256,9 @@ def termination_deadline(meta: Meta, options: StateOptions) -> int:
 def _pod_state(pod: Pod, options: StateOptions) -> tuple[int, int]:
     """Return the state of a pod, and its termination deadline, which may have passed."""
     phase = pod.status.phase
-    if phase == "Succeeded":
-        return SUCCEEDED, 0
-    if phase == "Failed":
-        return DONE, 0
+    if phase in TERMINAL_PHASES:
+        ended_at = _ended_at(pod) if options.counts_ended_pods and pod.spec.node_name else 0
+        return (SUCCEEDED if phase == "Succeeded" else DONE), ended_at
     if pod.metadata.deletion_timestamp:
         if not pod.spec.node_name:
             return DONE, 0  # it uses nothing, and requests nothing any more
@@ -232,6 +268,12 @@ def _pod_state(pod: Pod, options: StateOptions) -> tuple[int, int]:
     if phase not in {"", "Pending"}:
         return DONE, 0  # it runs nowhere
     return (GATED if pod.spec.scheduling_gates else PENDING), 0
+
+
+def _ended_at(pod: Pod) -> int:
+    """Return the last transition of a pod that has ended, in seconds since 1970; 0 if unknown."""
+    times = [epoch_s(it.last_transition_time or "") or 0 for it in pod.status.conditions]
+    return max(times, default=0)
 
 
 class PodsPerNode(NamedTuple):

@@ -4,7 +4,7 @@ A pod that requests memory of GPUs requests more or less of them by the node tha
 has the request of a pending pod; `queue_requests_on` is about pods on nodes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -28,9 +28,16 @@ class _ClassRequest(NamedTuple):
 
 
 class PodRequests:
-    def __init__(self, encoder: ResourceEncoder, nodes: NodeTable) -> None:
+    def __init__(
+        self,
+        encoder: ResourceEncoder,
+        nodes: NodeTable,
+        claimed_gpus: Callable[[PodClass], int] = lambda _: 0,
+    ) -> None:
+        """*claimed_gpus* are what a pod of a class is charged for GPUs that it gets by claims."""
         self.encoder: Final = encoder
         self._nodes: Final = nodes
+        self._claimed_gpus: Final = claimed_gpus
         self._least_memory, self._most_memory = _least_and_most(nodes.gpu_memory)
         self.unknown_resources: Final[dict[int, UnknownResources]] = {}
         self.sharing: Final[dict[int, GpuSharing]] = {}
@@ -118,6 +125,9 @@ class PodRequests:
                 self.unknown_resources[number] = request.unknown_resources
             if request.requests_mig:
                 self._requesting_mig.add(number)
+            if class_table.has_claims[number]:
+                gpus = self._claimed_gpus(class_table[number])
+                self.queue_request[number, ResourceKind.GPU] += gpus
             sharing = class_table[number].gpu_sharing
             if isinstance(sharing, GpuSharing):
                 self._read_sharing(number, sharing)

@@ -38,15 +38,44 @@ from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
 from scheduler.core.model.usage import Usage, allocated_by_podgroup
 from scheduler.state.inputs import ObjectWarning, epoch_s
 from scheduler.state.podgroups.attributes import duration_s
-from trainer_kai.api.kai_kinds import ABSENT_RESOURCE, Queue, QueueResource, QueueResources
+from trainer_kai.api.kai_kinds import (
+    ABSENT_RESOURCE,
+    Queue,
+    QueueResource,
+    QueueResources,
+    TopologyConstraint,
+)
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ACCESS, CONSOLIDATION, RECLAIM_GOAL
+from trainer_kai.api.names import (
+    ACCESS,
+    CONSOLIDATION,
+    RECLAIM_GOAL,
+    STOP_POLICY,
+    TOPOLOGY,
+    TOPOLOGY_PREFERRED,
+    TOPOLOGY_REQUIRED,
+)
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.requested_values import effective_queue
 from trainer_kai.api.text import listed_names
 from trainer_kai.errors import FieldError
-from trainer_kai.policy.misspelled_keys import QUEUE_KEYS, misspelled_keys
-from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess, effective_queue_access
+from trainer_kai.policy.misspelled_keys import QUEUE_KEYS, misspelled_keys, similar_name
+from trainer_kai.policy.queueing.queue_access import (
+    EffectiveQueueAccess,
+    QueueAccessMode,
+    effective_queue_access,
+)
+from trainer_kai.policy.queueing.stop_policy import (
+    EffectiveStopPolicy,
+    StopPolicy,
+    effective_stop_policy,
+    release_command,
+)
+from trainer_kai.policy.queueing.topology_default import (
+    TOPOLOGY_ANNOTATIONS,
+    own_topology_default,
+    topology_default,
+)
 
 _DEFAULT_PRIORITY: Final = 100
 _SCALES: Final = ((ResourceKind.CPU, 1), (ResourceKind.MEMORY, 10**6), (ResourceKind.GPU, 1000))
@@ -57,6 +86,7 @@ _RESIZABLE: Final = (ResourceKind.CPU, ResourceKind.MEMORY)
 _ALLOWED_VALUES: Final = {  # of annotations; an invalid value counts as the first
     RECLAIM_GOAL: ("fair-share", "quota-only"),  # for the children of a queue
     CONSOLIDATION: ("off", "on"),  # for a queue and its descendants
+    STOP_POLICY: (StopPolicy.HOLD, StopPolicy.NONE, StopPolicy.HOLD_AND_DRAIN),  # likewise
     ACCESS: ("closed", "open"),  # to namespaces without a grant; for a queue and its descendants
 }
 
@@ -82,6 +112,7 @@ class QueueTable:
         self._parent_names: Final = {queue.spec.parent_queue for queue in queues.values()}
         self._prefilter_failures: Final[dict[str, PreFilterFailure | None]] = {}
         self._access: Final[dict[str, EffectiveQueueAccess]] = {}
+        self._stop_policies: Final[dict[str, EffectiveStopPolicy]] = {}
 
     @cached_property
     def warnings(self) -> list[ObjectWarning]:
@@ -119,6 +150,16 @@ class QueueTable:
     def row_and_failure(self, name: str) -> tuple[int, PreFilterFailure | None]:
         return self.row_of(name), self.prefilter_failure(name)
 
+    def rules_for_podgroups(self, name: str) -> tuple[object, ...]:
+        """Return what PodGroups of a queue are built from: they are built again if it changes."""
+        return (
+            self.row_and_failure(name),
+            self.allows_consolidation(name),
+            self.access(name),
+            self.stop_policy(name),
+            self.topology_default(name),
+        )
+
     def row_of(self, name: str) -> int:
         return self.row_by_name.get(name, NONE)
 
@@ -141,6 +182,24 @@ class QueueTable:
             name = self._queues[name].spec.parent_queue
         return None
 
+    @cached_property
+    def topologies(self) -> dict[str, TopologyConstraint]:
+        """Return what queues say themselves about the topology of their PodGroups."""
+        return {name: _constraint(own) for name, own in self._own_topologies.items()}
+
+    @cached_property
+    def _own_topologies(self) -> dict[str, Mapping[str, str]]:
+        queues = self._queues.items()
+        own = ((name, own_topology_default(it.metadata.annotations)) for name, it in queues)
+        return {name: said for name, said in own if said}
+
+    def topology_default(self, name: str) -> TopologyConstraint | None:
+        """Return the topology of the PodGroups of a queue that have no constraint of their own."""
+        if not self._own_topologies:
+            return None
+        found = topology_default(name, self._parent_of, self._own_topologies)
+        return None if found is None else self.topologies[found.decided_by]
+
     def access(self, name: str) -> EffectiveQueueAccess:
         """Return the access to a queue that its annotation or that of an ancestor states."""
         if name not in self._access:
@@ -148,6 +207,22 @@ class QueueTable:
                 name, self._parent_of, self._access_annotation
             )
         return self._access[name]
+
+    def stop_policy(self, name: str) -> EffectiveStopPolicy:
+        """Return whether a queue is held, by its annotation or that of an ancestor."""
+        if name not in self._stop_policies:
+            self._stop_policies[name] = effective_stop_policy(
+                name, self._parent_of, self._stop_annotation
+            )
+        return self._stop_policies[name]
+
+    def held_failure(self, name: str) -> PreFilterFailure | None:
+        """Return that nothing starts in a queue; None if it is not held."""
+        stopped = self.stop_policy(name)
+        if not stopped.is_held:
+            return None
+        values = name, str(stopped), release_command(stopped.decided_by)
+        return PreFilterFailure(PreFilterCause.QUEUE_HELD, values)
 
     def table(
         self,
@@ -194,6 +269,7 @@ class QueueTable:
                 for row, name in enumerate(self.names)
                 for kind in _absent_kinds(self._queues[name])
             ),
+            drained=self._drained(),
         )
 
     def _parent_of(self, name: str) -> str:
@@ -201,6 +277,18 @@ class QueueTable:
 
     def _access_annotation(self, name: str) -> str | None:
         return _annotation(self._queues[name], ACCESS) if name in self._queues else None
+
+    def _stop_annotation(self, name: str) -> str | None:
+        return _annotation(self._queues[name], STOP_POLICY) if name in self._queues else None
+
+    def _drained(self) -> frozenset[int]:
+        """Walk down from the top, because a parent drains all queues below it."""
+        drained: set[int] = set()
+        for row in reversed(self._bottom_up):
+            is_asked = self._stop_annotation(self.names[row]) == StopPolicy.HOLD_AND_DRAIN
+            if is_asked or self.parent[row] in drained:
+                drained.add(row)
+        return frozenset(drained)
 
     def _quota_only(self) -> tuple[bool, ...]:
         """Return the queues with children that reclaim only up to their quotas."""
@@ -266,7 +354,7 @@ class QueueTable:
             values: tuple[str, ...] = (self._usable_queues(),)
             return PreFilterFailure(PreFilterCause.QUEUE_NOT_NAMED, values)
         if name not in self._queues:
-            values = name, self._usable_queues()
+            values = name, self._usable_queues(similar_to=name)
             return PreFilterFailure(PreFilterCause.QUEUE_MISSING, values)
         fault = self._faults.get(name)
         is_inner = name in self._parent_names and (
@@ -277,10 +365,19 @@ class QueueTable:
             return PreFilterFailure(PreFilterCause.QUEUE_HAS_CHILDREN, values)
         return fault
 
-    def _usable_queues(self) -> str:
-        return listed_names(
-            sorted(name for name in self.names if name not in self._parent_names), _MAX_NAMES
-        )
+    def _usable_queues(self, similar_to: str = "") -> str:
+        """Return the queues that take PodGroups; not closed ones, where there are others.
+
+        The one that was probably meant comes first, also if it is closed.
+        """
+        leaves = sorted(name for name in self.names if name not in self._parent_names)
+        not_closed = [it for it in leaves if self.access(it).mode is not QueueAccessMode.CLOSED]
+        names = not_closed or leaves
+        meant = similar_name(similar_to, leaves)
+        if meant:
+            others = [it for it in names if it != meant]
+            names = [f"{meant} (did you mean this one?)", *others]
+        return listed_names(names, _MAX_NAMES)
 
     def _leaf_queues_below(self, name: str) -> list[str]:
         """Return the leaf queues below a queue; none below an invalid one."""
@@ -306,6 +403,14 @@ def _annotation(queue: Queue, annotation: str) -> str | None:
     return queue.metadata.annotations.get(annotation)
 
 
+def _constraint(annotations: Mapping[str, str]) -> TopologyConstraint:
+    return TopologyConstraint(
+        topology=annotations[TOPOLOGY],
+        required_topology_level=annotations.get(TOPOLOGY_REQUIRED, ""),
+        preferred_topology_level=annotations.get(TOPOLOGY_PREFERRED, ""),
+    )
+
+
 def _absent_kinds(queue: Queue) -> Iterator[int]:
     resources = queue.spec.resources or QueueResources()
     for kind, _ in _SCALES:
@@ -315,9 +420,10 @@ def _absent_kinds(queue: Queue) -> Iterator[int]:
 
 def _relevant_parts(queue: Queue) -> tuple[object, ...]:
     goal = _annotation(queue, RECLAIM_GOAL) or _ALLOWED_VALUES[RECLAIM_GOAL][0]
-    notes = _annotation(queue, CONSOLIDATION), _annotation(queue, ACCESS)
+    notes = tuple(_annotation(queue, it) for it in (CONSOLIDATION, ACCESS, STOP_POLICY))
     absent = tuple(_absent_kinds(queue))  # equal to a resource whose numbers are 0
-    return queue.spec, absent, _age(queue), goal, notes, _misspelled(queue)
+    topology = [_annotation(queue, it) for it in TOPOLOGY_ANNOTATIONS]
+    return queue.spec, absent, _age(queue), goal, notes, _misspelled(queue), topology
 
 
 def _misspelled(queue: Queue) -> tuple[FieldError, ...]:

@@ -1,30 +1,32 @@
-"""The state of a cluster, updated object by object, and snapshots that cost what has changed.
+"""All steps from changed objects to a snapshot, which cost what has changed.
 
 Updates go one way: nodes, pods and pod classes, PodGroups, reservations, encoding, node occupancy,
 PodGroup rows. Each step reports what it has changed, and the next step reads only that.
-
-The contract of `ClusterState`:
-
-1. It has one owner, and no two calls at a time. A snapshot that it returned never changes.
-2. Objects may be put in any order, and more than once; of one name the last object counts.
-3. A snapshot is the same as that of a state into which only the present objects were put.
 """
 
 from collections.abc import Iterable, Iterator, KeysView, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.core.gang import is_satisfied
 from scheduler.core.model.resources import NONE, Bools, Ints
 from scheduler.core.model.snapshot import Snapshot, SnapshotQueues
+from scheduler.state.claims.claim_state import (
+    ClaimChanges,
+    ClaimState,
+    with_reserved_devices,
+)
 from scheduler.state.constraints.disruption_budgets import BudgetTable
+from scheduler.state.constraints.domains import ConstraintResolver
 from scheduler.state.constraints.namespace_bounds import NamespaceBounds
 from scheduler.state.constraints.volumes import SharedClaims
-from scheduler.state.inputs import Cluster, ObjectStore, ObjectWarning, StateOptions
+from scheduler.state.inputs import Cluster, ObjectWarning, StateOptions
 from scheduler.state.nodes.node_table import NodeTable
+from scheduler.state.nodes.topologies import TopologyTable
 from scheduler.state.podgroups.attributes import AttributeResolver, Evictability, QuotaScopes
 from scheduler.state.podgroups.index import PodGroupIndex
 from scheduler.state.podgroups.podgroup import PodGroupRecord
@@ -32,35 +34,25 @@ from scheduler.state.podgroups.reservations import Reservations
 from scheduler.state.pods.class_table import PodClassTable
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import PENDING, RELEASING, RUNNING, STUCK_RELEASING, PodTable
+from scheduler.state.pods.ungrouped import UngroupedPods
 from scheduler.state.queues.access import AccessQuestion, AccessQuestions, QueueAccessRule
 from scheduler.state.queues.queue_table import QueueTable, with_reclaimable_resizes
-from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot, difference
+from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from scheduler.state.snapshot.occupancy import NodeOccupancy
 from scheduler.state.snapshot.podgroup_rows import PodGroupTable
 from scheduler.state.snapshot.prefilter import BuildContext, PreFilter
 from scheduler.state.snapshot.queue_usage import QueueTotals, QueueUsageTable, releasing_by_queue
-from scheduler.state.snapshot.signatures import Encoding, EncodingGenerations, current_encoding_key
+from scheduler.state.snapshot.signatures import (
+    Encoding,
+    EncodingGenerations,
+    EncodingKey,
+    current_encoding_key,
+)
 from trainer_kai.api.cluster_kinds import Node, ResourceQuota
-from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.meta import Key
 from trainer_kai.api.names import QUEUE
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.resources import (
-    JOBSETS,
-    NAMESPACES,
-    NODES,
-    PDBS,
-    PODGROUPS,
-    PODS,
-    PRIORITY_CLASSES,
-    PVCS,
-    PVS,
-    QUEUES,
-    QUOTAS,
-    STORAGE_CLASSES,
-    TRAINJOBS,
-    Resource,
-)
-from trainer_kai.errors import InvariantError
+from trainer_kai.policy.workloads.workload import ObjectKey
 
 
 class ObjectChanges(NamedTuple):
@@ -69,8 +61,8 @@ class ObjectChanges(NamedTuple):
     nodes: Mapping[str, Node | None]
     pods: Mapping[Key, Pod | None]
     pod_groups: Iterable[Key]  # or since when they lack pods
-    jobsets: Iterable[Key]
-    trainjobs: Iterable[Key]  # or whether they can be suspended
+    workloads: Iterable[ObjectKey]
+    suspendables: Iterable[ObjectKey]  # owners of workloads, and what cannot be suspended
     quotas: Mapping[Key, ResourceQuota | None]
     permits: AbstractSet[Key]  # namespaces and queues
     has_queues: bool
@@ -78,6 +70,8 @@ class ObjectChanges(NamedTuple):
     has_namespaces: bool
     has_claims: bool  # or volumes or storage classes
     has_budgets: bool
+    has_topologies: bool
+    for_devices: ClaimChanges
 
 
 class SnapshotBuilder:
@@ -87,19 +81,26 @@ class SnapshotBuilder:
         self._cluster: Final = cluster
         self._options: Final = options
         self._nodes: Final = NodeTable()
+        self._topologies: Final = TopologyTable()
         self._class_table: Final = PodClassTable(options)
         self._pod_table: Final = PodTable(self._class_table, self._nodes, options)
         self._podgroup_index: Final = PodGroupIndex(cluster, self._pod_table, options)
         self._reservations: Final = Reservations(self._pod_table, self._nodes)
         self._shared_claims: Final = SharedClaims(cluster, self._pod_table)
+        self._claim_state: Final = ClaimState(cluster, self._pod_table, self._nodes, options)
         self._evictability: Final = Evictability(
-            cluster.trainjobs, cluster.suspend_refusals, kueue=options.kueue
+            cluster.owners,
+            cluster.suspend_refusals,
+            cluster.reverted_suspensions,
+            kueue=options.kueue,
         )
         self._access_rule: Final = QueueAccessRule(
             cluster.permits, options.default_access, needs_permission=options.needs_permission
         )
         self._access_questions: Final = AccessQuestions()
         self._podgroup_table: Final = PodGroupTable(options)
+        self._ungrouped: Final = UngroupedPods(options.ungrouped_wait_s)
+        self._now = options.now
         self._queue_usage: Final = QueueUsageTable()
         self._budgets: Final = BudgetTable()
         self._warnings: Final[dict[Key, list[ObjectWarning]]] = {}
@@ -113,7 +114,7 @@ class SnapshotBuilder:
         encoding_key = current_encoding_key(
             self._class_table, self._namespace_bounds.considered, self._nodes, self._generations
         )
-        self._encoding = Encoding(encoding_key, self._nodes, cluster, self._class_table, options)
+        self._encoding = self._new_encoding(encoding_key)
         self._occupancy = self._new_occupancy()
 
     @property
@@ -130,13 +131,15 @@ class SnapshotBuilder:
         return self._pod_table.terminating_pods
 
     def read(self, changes: ObjectChanges, now: int) -> None:
+        self._now = now
         to_rebuild = self._read_rules(changes) | self._access_questions.podgroups_of(
             changes.permits
         )
         self._read_pods(changes, now)
-        self._podgroup_index.begin(changes.trainjobs, now)
+        to_rebuild |= self._read_topologies(changes)
+        self._podgroup_index.begin(changes.suspendables, now)
         self._podgroup_index.update(
-            self._pod_table.changed_classes, changes.pod_groups, changes.jobsets
+            self._pod_table.changed_classes, changes.pod_groups, changes.workloads
         )
         if self._nodes.new_row_of_old is not None:
             self._podgroup_index.mark_changed(self._reserved_or_nominated())
@@ -158,6 +161,7 @@ class SnapshotBuilder:
         encoding = self._encoding
         podgroups, podgroup_keys = self._podgroup_table.table()
         pods = self._podgroup_table.pods(self._context)
+        ended = self._ended_pods(now)
         reserved = self._reservations.counts_by_node()
         snapshot = Snapshot(
             resources=encoding.requests.encoder.resource_columns,
@@ -168,15 +172,17 @@ class SnapshotBuilder:
             signatures=encoding.signatures.table(),
             pods=pods,
             podgroups=podgroups,
-            total=self._occupancy.total(),
+            total=self._claim_state.with_gpus(self._occupancy.total()),
             now=now,
             budgets=self._budgets.table(self._pod_table, self._pod_counts),
+            topologies=self._topologies.table(),
+            claim_devices=self._claim_state.table(),
+            ended=ended,
         )
+        if snapshot.claim_devices.names:
+            snapshot = with_reserved_devices(snapshot)
         snapshot = with_reclaimable_resizes(snapshot, self._pod_table.resized)
-        if encoding.signatures.are_mostly_unused(pods.signature):
-            self._generations = self._generations._replace(
-                signatures=self._generations.signatures + 1
-            )
+        self._forget_unused(np.concatenate((pods.signature, np.array([*ended], dtype=np.int32))))
         annotations = self._reservations.annotations
         rows = enumerate(podgroup_keys) if annotations else ()
         return EncodedSnapshot(
@@ -188,7 +194,24 @@ class SnapshotBuilder:
             selectors=encoding.affinity.selectors,
             ports=encoding.host_ports.ports,
             claims=self._shared_claims.claims,
+            claim_keys=self._claim_state.claim_keys(),
         )
+
+    def _forget_unused(self, signatures: NDArray[np.int32]) -> None:
+        """Let the next snapshot have new signatures if pods have far fewer than there are."""
+        if self._encoding.signatures.are_mostly_unused(signatures):
+            number = self._generations.signatures + 1
+            self._generations = self._generations._replace(signatures=number)
+
+    def _ended_pods(self, now: int) -> dict[int, int]:
+        """Return what pods that ended lately weigh, by signature."""
+        found: dict[int, int] = {}
+        if self._options.counts_ended_pods:
+            weights = self._pod_table.ended_pods(now)
+            for number in np.flatnonzero(weights).tolist():
+                row = self._encoding.signatures.row(self._class_table[number])
+                found[row] = found.get(row, 0) + int(weights[number])
+        return found
 
     def _snapshot_queues(self) -> SnapshotQueues:
         requests = self._encoding.requests
@@ -212,9 +235,11 @@ class SnapshotBuilder:
             evictability=self._evictability,
             access_rule=self._access_rule,
             shared_gpus=self._occupancy.shared_gpus,
+            claim_state=self._claim_state,
             places_gpu_shares=self._options.places_gpu_shares,
             trusts_gpu_labels=self._options.trusts_gpu_labels,
             stale_since=self._cluster.stale_since,
+            topologies=ConstraintResolver(self._topologies),
         )
 
     def _read_pods(self, changes: ObjectChanges, now: int) -> None:
@@ -231,6 +256,13 @@ class SnapshotBuilder:
             pods = self._cluster.pods.items()
             pod_table.read({key: pod for key, pod in pods if key.namespace in changed})
         pod_table.update_stuck(now)
+
+    def _read_topologies(self, changes: ObjectChanges) -> set[Key | int]:
+        self._topologies.read_nodes(self._nodes)
+        if not changes.has_topologies:
+            return set()
+        has_changed = self._topologies.read_topologies(self._cluster.topologies, self._nodes)
+        return {*self._podgroup_index.by_key} if has_changed else set()
 
     def _read_rules(self, changes: ObjectChanges) -> set[Key | int]:
         """Read queues, priority classes, quotas; return the PodGroups and pod rows they concern."""
@@ -271,9 +303,7 @@ class SnapshotBuilder:
         changed = {
             name
             for name in set[str]().union(*queues_of.values())
-            if before.row_and_failure(name) != after.row_and_failure(name)
-            or before.allows_consolidation(name) != after.allows_consolidation(name)
-            or before.access(name) != after.access(name)
+            if before.rules_for_podgroups(name) != after.rules_for_podgroups(name)
         }
         # A PodGroup that does not exist is in one of two queues.
         missing = {key for key, record in records.items() if record.group is None}
@@ -292,6 +322,7 @@ class SnapshotBuilder:
         to_rebuild |= self._podgroups_of_classes(changed)
         if self._class_table.is_expected[changed].any():
             to_rebuild |= self._podgroups_expecting_pods()
+        new_claims = self._claim_state.read(changes.for_devices, self._pod_counts)
         encoding_key = current_encoding_key(
             self._class_table, self._namespace_bounds.considered, self._nodes, self._generations
         )
@@ -300,9 +331,7 @@ class SnapshotBuilder:
             self._shared_claims.update(self._pod_counts, self._claims_generation),
         )
         if encoding_key != self._encoding.key:
-            self._encoding = Encoding(
-                encoding_key, self._nodes, self._cluster, self._class_table, self._options
-            )
+            self._encoding = self._new_encoding(encoding_key)
             self._occupancy = self._new_occupancy()
             rows = set(range(len(self._nodes)))
             to_rebuild |= self._podgroups_expecting_pods()
@@ -317,7 +346,29 @@ class SnapshotBuilder:
                 np.flatnonzero(self._class_table.has_volumes).tolist()
             )
             to_rebuild.update(self._shared_claims.expected_pods)
+        for_devices = changes.for_devices
+        if new_claims or for_devices.claims or for_devices.has_definitions:
+            to_rebuild |= self._read_device_claims(for_devices, new_claims)
+            rows |= self._claim_state.nodes_of(new_claims)
         return to_rebuild | self._occupancy.read(rows - {NONE}, self._reservations)
+
+    def _read_device_claims(self, changes: ClaimChanges, numbers: list[int]) -> set[Key | int]:
+        """Return the PodGroups and pod rows of classes that request others, or have new claims."""
+        self._encoding.read_device_claims(numbers)
+        unknown = self._encoding.requests.unknown_resources if changes.has_definitions else ()
+        concerned = {*numbers, *unknown, *self._claim_state.classes_of(changes.claims)}
+        known = [it for it in sorted(concerned) if self._class_table.is_known(it)]
+        return self._podgroups_of_classes(known)
+
+    def _new_encoding(self, encoding_key: EncodingKey) -> Encoding:
+        return Encoding(
+            encoding_key,
+            self._nodes,
+            self._cluster,
+            self._class_table,
+            self._claim_state.claims,
+            self._options,
+        )
 
     def _new_occupancy(self) -> NodeOccupancy:
         return NodeOccupancy(
@@ -374,10 +425,15 @@ class SnapshotBuilder:
             if elastic_failure is not None and podgroup is not None and is_satisfied(podgroup.tree):
                 failure = elastic_failure  # it has its minimum: only elastic pods are missing
             self._queue_usage.read(context, record, failure)
-            if record.refusals or record.warnings:
+            ignored = context.constraints_of(record).warnings
+            if record.refusals or record.warnings or ignored:
                 self._warnings[key] = [*record.object_warnings(self._is_waiting)]
+                self._warnings[key] += [
+                    ObjectWarning(key, f"PodGroup {key}: {it}", still_counts=True) for it in ignored
+                ]
             refused += [pod_row for pod_class in record.refusals for pod_row in pod_class.pod_rows]
         pod_rows = [it for it in to_rebuild if isinstance(it, int)] + refused
+        pod_rows += self._ungrouped.due(self._now)
         self._read_standalone(context, prefilter, pod_rows + self._podgroup_index.misplaced_rows)
 
     def _read_standalone(
@@ -402,9 +458,13 @@ class SnapshotBuilder:
             is_pending = pod_table.state[pod_row] == PENDING
             queue = self._attribute_resolver.of_standalone(pod_class).queue
             self._access_questions.put(pod_row, self._question(pod_class.namespace, queue))
+            title = f"pod {pod_table.keys[pod_row].name}"
             prefilter_failure = prefilter.of_standalone(
-                pod_class, f"pod {pod_table.keys[pod_row].name}", is_pending=bool(is_pending)
+                pod_class, title, is_pending=bool(is_pending), pod_row=pod_row
             )
+            if is_pending and prefilter_failure is None:
+                pod = pod_table.pod(pod_row)
+                prefilter_failure = self._ungrouped.failure(pod_row, pod, self._now)
             self._podgroup_table.read_standalone_pod(context, pod_row, prefilter_failure)
         charged = is_own & (states <= STUCK_RELEASING)  # terminating pods too: these have no row
         for pod_class in dict.fromkeys(classes[number] for number in numbers[charged].tolist()):
@@ -466,85 +526,13 @@ class SnapshotBuilder:
     def _all_warnings(self) -> Iterable[ObjectWarning]:
         yield from self._nodes.warnings
         yield from self._queues.warnings
+        for name, fault in sorted(self._topologies.faults.items()):
+            yield ObjectWarning(Key("", name), f"Topology {name}: {fault}")
+        resolver = ConstraintResolver(self._topologies)
+        for name, default in sorted(self._queues.topologies.items()):
+            for fault in resolver.faults_of_default(default):
+                yield ObjectWarning(Key("", name), f"queue {name}: {fault}", still_counts=True)
         yield from dict.fromkeys(
             warning for key in sorted(self._warnings) for warning in sorted(self._warnings[key])
         )
         yield from sorted(self._reservations.warnings)
-
-
-T = TypeVar("T", bound=Object)
-
-
-class ClusterState:
-    """A store for each kind of object; puts are cheap, and `snapshot` reads what has changed."""
-
-    def __init__(self, options: StateOptions) -> None:
-        self._options: Final = options
-        self.cluster: Final = Cluster()
-        self.stores: Final[Mapping[Resource[Any], ObjectStore[Any, Any]]] = {
-            resource: ObjectStore(objects)
-            for resource, objects in self.cluster.by_resource().items()
-        }
-        self.suspend_refusals: Final = ObjectStore(self.cluster.suspend_refusals)
-        self.permits: Final = ObjectStore(self.cluster.permits)
-        self.stale_since: Final = ObjectStore(self.cluster.stale_since)
-        self._builder = SnapshotBuilder(self.cluster, options)
-
-    def put(self, resource: Resource[T], key: Key, obj: T | None) -> T | None:
-        before: T | None = self.stores[resource].put(key if resource.namespaced else key.name, obj)
-        return before
-
-    def put_all(self, cluster: Cluster) -> None:
-        for resource, objects in cluster.by_resource().items():
-            self.stores[resource].put_all(objects)
-        self.suspend_refusals.put_all(cluster.suspend_refusals)
-        self.permits.put_all(cluster.permits)
-        self.stale_since.put_all(cluster.stale_since)
-        self.cluster.bind_gpu_groups.update(cluster.bind_gpu_groups)
-
-    def snapshot(self, now: int) -> EncodedSnapshot:
-        if self._builder.is_sparse:  # most pods are gone: a new builder is cheap
-            self._builder = SnapshotBuilder(self.cluster, self._options)
-            self.put_all(self.cluster)
-        self._builder.read(self._drain_changes(), now)
-        return self._builder.snapshot(now)
-
-    @property
-    def access_questions(self) -> KeysView[AccessQuestion]:
-        return self._builder.access_questions
-
-    @property
-    def terminating_pods(self) -> list[Pod]:
-        return self._builder.terminating_pods
-
-    def check(self, now: int) -> None:
-        """Raise `InvariantError` if a new state with these objects has another snapshot."""
-        fresh = ClusterState(self._options)
-        fresh.put_all(self.cluster)
-        first_difference = difference(self.snapshot(now), fresh.snapshot(now))
-        if first_difference is not None:
-            raise InvariantError(first_difference)
-
-    def _drain_changes(self) -> ObjectChanges:
-        changes = {resource: store.drain_changes() for resource, store in self.stores.items()}
-        return ObjectChanges(
-            nodes=changes[NODES],
-            pods=changes[PODS],
-            pod_groups=[*changes[PODGROUPS], *self.stale_since.drain_changes()],
-            jobsets=changes[JOBSETS],
-            trainjobs=[*changes[TRAINJOBS], *self.suspend_refusals.drain_changes()],
-            permits=self.permits.drain_changes().keys(),
-            has_queues=bool(changes[QUEUES]),
-            has_priority_classes=bool(changes[PRIORITY_CLASSES]),
-            quotas=changes[QUOTAS],
-            has_namespaces=bool(changes[NAMESPACES]),
-            has_budgets=bool(changes[PDBS]),
-            has_claims=bool(changes[PVCS] or changes[PVS] or changes[STORAGE_CLASSES]),
-        )
-
-
-def encode(cluster: Cluster, options: StateOptions) -> EncodedSnapshot:
-    """Return the snapshot of a cluster; the order of its objects does not matter."""
-    state = ClusterState(options)
-    state.put_all(cluster)
-    return state.snapshot(options.now)

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from scheduler.core.model.claims import PodClaim, slot_and_device
 from scheduler.core.model.podgroup import AffinityTerm, LabelRequirement, PodSet, SubGroupTree
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import Snapshot
@@ -33,6 +34,8 @@ class EncodedSnapshot:
     selectors: tuple[PodSelector, ...] = ()  # by row of the pod relations
     ports: tuple[PodHostPort, ...] = ()  # by column of the nodes
     claims: tuple[Key, ...] = ()  # by row of the pod relations
+    # The ResourceClaims of each pending pod, in the order of its spec; None is not there yet.
+    claim_keys: Mapping[int, tuple[Key | None, ...]] = field(default_factory=dict)
 
 
 SnapshotDump: TypeAlias = Mapping[str, Any]
@@ -75,6 +78,7 @@ class _Dumper:
             "order": (self._nodes, snapshot.queues.names, tuple(self._podgroups)),
             "nodes": self._dump_nodes(),
             "devices": self._dump_devices(),
+            "claimed": self._dump_claim_devices(),
             "selectors": self._by_node(encoded.selectors, snapshot.pod_relations.selector_counts),
             "holders": self._by_node(self._terms, snapshot.pod_relations.anti_affinity_counts),
             "ports": self._by_node(encoded.ports, snapshot.nodes.ports.T),
@@ -87,6 +91,7 @@ class _Dumper:
                     strict=True,
                 )
             },
+            "topologies": self._dump_topologies(),
             "queues": self._dump_queues(),
             "units": self._dump_podgroups(),
             "pods": self._dump_pods(),
@@ -124,6 +129,24 @@ class _Dumper:
             for n, name in enumerate(nodes.names)
         }
 
+    def _dump_topologies(self) -> SnapshotDump:
+        return {
+            it.name: (
+                it.levels,
+                [
+                    [None if domain == NONE else paths[domain] for domain in domains.tolist()]
+                    for paths, domains in zip(it.paths, it.domains, strict=True)
+                ],
+            )
+            for it in self._snapshot.topologies
+        }
+
+    def _domains(self, tree: SubGroupTree) -> tuple[str, int, int, bool] | None:
+        if tree.domains is None:
+            return None
+        row, required, preferred, is_default = tree.domains
+        return self._snapshot.topologies[row].name, required, preferred, is_default
+
     def _dump_devices(self) -> SnapshotDump:
         devices = self._snapshot.devices
         flags = devices.made_up, devices.closed
@@ -133,6 +156,54 @@ class _Dumper:
             f"{self._nodes[node]}/{name}": [*has, *(row in it for it in flags)]
             for row, (node, name, *has) in enumerate(rows)
         }
+
+    def _dump_claim_devices(self) -> SnapshotDump:
+        devices = self._snapshot.claim_devices
+        return {
+            "by_node": {
+                str(name): (
+                    self._nodes[node],
+                    row in devices.taken,
+                    row in devices.releasing,
+                    [(devices.counters[it], n) for it, n in devices.counter_use.get(row, ())],
+                )
+                for row, (name, node) in enumerate(
+                    zip(devices.names, devices.node.tolist(), strict=True)
+                )
+            },
+            "left_out": dict(devices.left_out),
+        }
+
+    def _device_names(self, rows: Iterable[int]) -> list[str]:
+        return sorted(str(self._snapshot.claim_devices.names[row]) for row in rows)
+
+    def _claim(self, claim: PodClaim) -> tuple[object, ...]:
+        """Return a claim with what its filters let through, and which values are one."""
+        devices, usable = self._snapshot.claim_devices, self._snapshot.claim_devices.usable
+        requests = [
+            (
+                it.name,
+                [
+                    (
+                        one.name,
+                        one.number,
+                        devices.filters[one.filter],
+                        self._device_names(np.flatnonzero(usable[one.filter]).tolist()),
+                    )
+                    for one in it.alternatives
+                ],
+            )
+            for it in claim.requests
+        ]
+        constraints = [
+            (sorted(it.slots), devices.attributes[it.attribute].tolist())
+            for it in claim.constraints
+        ]
+        if claim.shared == NONE:
+            return claim.name, requests, constraints
+        it = devices.shared[claim.shared]
+        shared = it.name, self._node(it.node), self._device_names(it.devices), it[3:]
+        return claim.name, requests, constraints, shared
 
     def _gpus(self, node: int, slots: Iterable[int]) -> list[str]:
         devices = self._snapshot.devices
@@ -174,6 +245,9 @@ class _Dumper:
                 "shape": self._signature(int(pods.signature[row])),
                 "budgets": self._budgets(row),
                 "gpus": self._gpus(int(pods.node[row]), slots_of_pod.get(row, ())),
+                "claimed": self._device_names(
+                    slot_and_device(it)[1] for it in self._snapshot.claim_devices.held.get(row, ())
+                ),
             }
             for row in np.flatnonzero(pods.podgroup != NONE).tolist()
         }
@@ -217,10 +291,16 @@ class _Dumper:
     def _tree(self, tree: SubGroupTree) -> SnapshotDump:
         if not isinstance(tree, PodSet):
             children = {child.name: self._tree(child) for child in tree.children}
-            return {"name": tree.name, "minimum": tree.minimum, "children": children}
+            return {
+                "name": tree.name,
+                "minimum": tree.minimum,
+                "children": children,
+                "domains": self._domains(tree),
+            }
         return {
             "name": tree.name,
             "minimum": tree.minimum,
+            "domains": self._domains(tree),
             "waiting": [str(self._encoded.pod_keys[pod]) for pod in tree.pending],
             "counts": (tree.running, tree.succeeded, tree.expected, tree.gated),
             "slots": [
@@ -267,6 +347,7 @@ class _Dumper:
             "spread": [
                 (self._term(AffinityTerm(*one[:2])), one[2:]) for one in it.spread_constraints
             ],
+            "devices": [self._claim(claim) for claim in it.claims],
             "claims": [_named(encoded.claims, rows) for rows in (it.rwo_claims, it.rwop_claims)],
         }
 

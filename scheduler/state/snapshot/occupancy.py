@@ -393,6 +393,7 @@ class NodeOccupancy:
             gpu_mode=nodes.gpu_mode.copy(),
             gpu_memory=nodes.gpu_memory.copy(),
             closed_to_mig=self._closed_to_mig.copy(),
+            key_values=encoding.labels.key_values,
         )
 
     def pod_relations(self, placed: tuple[tuple[int, int], ...]) -> PodRelations:

@@ -10,6 +10,7 @@ from scheduler.core.model.podgroup import PodGroupInfo, PodSet, ReservedPlace
 from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.resources import NONE, held_shares
 from scheduler.core.model.snapshot import PodState, SnapshotPods
+from scheduler.state.constraints.domains import with_domains
 from scheduler.state.inputs import StateOptions, epoch_s
 from scheduler.state.podgroups.attributes import (
     PodGroupAttributes,
@@ -96,8 +97,10 @@ class PodGroupTable:
             self.remove(record.key)
             return None
 
+        domains = context.constraints_of(record).domains
+
         def make_podset(name: str, minimum: int) -> PodSet:
-            return _podset(context, record, name, minimum)
+            return _podset(context, record, name, minimum, has_domains=bool(domains))
 
         group, attributes = record.group, context.attribute_resolver.of_podgroup(record)
         delay = group.spec.preemption_delay if group else ""
@@ -111,11 +114,11 @@ class PodGroupTable:
             queue=_queue_row(context, attributes),
             priority=attributes.priority,
             is_preemptible=attributes.is_preemptible,
-            tree=tree,
+            tree=with_domains(tree, domains),
             prefilter_failure=prefilter_failure,
             elastic_failure=elastic_failure,
             has_running=record.has_started and (record.is_returning or not record.is_suspended),
-            workload=record.jobset_uid,
+            workload=record.workload_uid,
             non_evictable_reason=context.evictability.non_evictable_reason(record),
             is_relocating=record.is_relocating,
             is_partly_succeeded=is_partly_succeeded(record),
@@ -173,7 +176,7 @@ class PodGroupTable:
         if self._options.relocates_by_default:
             return consolidation is not False
         is_small = len(record.min_members) <= _MAX_RELOCATED_PODSETS  # each is written down
-        return consolidation is True and is_small and context.evictability.has_trainjob(record)
+        return consolidation is True and is_small and context.evictability.can_be_suspended(record)
 
     def table(self) -> tuple[tuple[PodGroupInfo, ...], tuple[Key, ...]]:
         self._apply_changes()
@@ -209,6 +212,11 @@ class PodGroupTable:
                 signature[pod_row] = context.encoding.signatures.nominated_row(
                     pod_table.class_table[int(pod_table.class_number[pod_row])], node
                 )
+        for pod_row, pod_class, claims, less in context.claim_state.special_claims():
+            if is_row[pod_row]:
+                row = int(signature[pod_row])
+                row = context.encoding.signatures.row(pod_class) if row == NONE else row
+                signature[pod_row] = context.encoding.signatures.row_with_claims(row, claims, less)
         return SnapshotPods(
             signature=signature,
             node=on_node.astype(np.int32),
@@ -259,14 +267,20 @@ class PodGroupTable:
         return rows.ravel()
 
 
-def _podset(context: BuildContext, record: PodGroupRecord, name: str, minimum: int) -> PodSet:
+def _podset(
+    context: BuildContext, record: PodGroupRecord, name: str, minimum: int, *, has_domains: bool
+) -> PodSet:
+    """With *has_domains* it matters which pods are near each other: neighbours by their indexes."""
+    pending = record.pending_pods(name, context.pod_table)
+    if has_domains:
+        pending = context.pod_table.by_index(pending)
     expected = record.expected_count(name)
     reserved = context.reservations.of_podgroup(record).get(name)
     signatures = context.encoding.signatures
     return PodSet(
         name=name,
         minimum=minimum,
-        pending=record.pending_pods(name, context.pod_table),
+        pending=pending,
         running=record.count_of(name, RUNNING),
         succeeded=record.count_of(name, SUCCEEDED),
         reserved_places=_reserved_places(context, (record.key, name), reserved) if reserved else (),
@@ -274,7 +288,7 @@ def _podset(context: BuildContext, record: PodGroupRecord, name: str, minimum: i
         expected_signature=signatures.row(record.expected[name][0]) if expected else NONE,
         gated=record.count_of(name, GATED),
         running_pods=record.running_pods(name, context.pod_table)
-        if _needs_pod_rows(record, name, minimum)
+        if has_domains or _needs_pod_rows(record, name, minimum)
         else (),
     )
 
@@ -299,13 +313,16 @@ def _needs_pod_rows(record: PodGroupRecord, name: str, minimum: int) -> bool:
         return True
     is_flat = record.group is None or not record.group.spec.sub_groups
     members = record.count_of(name, RUNNING) + record.count_of(name, SUCCEEDED)
-    return members > minimum or not (record.jobset_uid or is_flat)
+    return members > minimum or not (record.workload_uid or is_flat)
 
 
 def _is_never_placed(context: BuildContext, pod_class: PodClass) -> bool:
     """Say whether pods of a class have GPUs in a way in which no pending pod gets them."""
     shares = pod_class.gpu_sharing is not None
-    return bool(pod_class.mig_annotations) or (shares and not context.places_gpu_shares)
+    claims = context.claim_state.claims.of_class(pod_class)
+    has_faulty_claims = bool(pod_class.spec.resource_claims) and not claims.claims
+    is_unplaced_share = shares and not context.places_gpu_shares
+    return bool(pod_class.mig_annotations) or is_unplaced_share or has_faulty_claims
 
 
 def _queue_row(context: BuildContext, attributes: PodGroupAttributes) -> int:

@@ -4,7 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, QueueLabel
-from scheduler.core.model.resources import Ints
+from scheduler.core.model.resources import NONE, Ints
+from scheduler.state.claims.claim_state import ClaimState
+from scheduler.state.constraints.domains import (
+    NO_CONSTRAINTS,
+    ConstraintResolver,
+    ResolvedConstraints,
+)
 from scheduler.state.constraints.namespace_bounds import bound_failure
 from scheduler.state.podgroups.attributes import (
     AttributeResolver,
@@ -33,6 +39,7 @@ from trainer_kai.api.reasons import UnschedulableReason
 _REQUESTS_NOTHING: Final = (
     UnschedulableReason.MISCONFIGURED,
     UnschedulableReason.FORBIDDEN_QUEUE,
+    UnschedulableReason.QUEUE_HELD,
     UnschedulableReason.WAITING_FOR_STAGE,
 )
 
@@ -50,9 +57,26 @@ class BuildContext(NamedTuple):
     evictability: Evictability
     access_rule: QueueAccessRule
     shared_gpus: SharedGpuTable
+    claim_state: ClaimState
     places_gpu_shares: bool
     trusts_gpu_labels: bool
     stale_since: Mapping[Key, int]  # as observed, by PodGroup
+    topologies: ConstraintResolver
+
+    def constraints_of(self, record: PodGroupRecord) -> ResolvedConstraints:
+        """Return in which domains the pods of a PodGroup must or should be.
+
+        The default of a queue is for PodGroups of several pods.
+        """
+        has_defaults = bool(self.queues.topologies)
+        if not (record.has_topology or has_defaults) or record.group is None or not record.is_valid:
+            return NO_CONSTRAINTS
+        default = None
+        if has_defaults:
+            pods = sum([sum(row) for row in record.pod_counts.values()])
+            if pods > 1 or sum(record.min_members.values()) > 1:
+                default = self.queues.topology_default(record.group.spec.queue)
+        return self.topologies.resolve(record.group, default)
 
 
 class PreFilter:
@@ -69,15 +93,18 @@ class PreFilter:
         return _first_reason(self._failures(record))
 
     def of_standalone(
-        self, pod_class: PodClass, title: str, *, is_pending: bool
+        self, pod_class: PodClass, title: str, *, is_pending: bool, pod_row: int = NONE
     ) -> PreFilterFailure | None:
+        """Return why a pod waits, or all pods of a class."""
         attributes = self._context.attribute_resolver.of_standalone(pod_class)
         queue_failure = self._context.queues.prefilter_failure(attributes.queue)
         failures: list[PreFilterFailure] = []
         if is_pending:
             if queue_failure is None:
                 queue_failure = self._access_failure(pod_class.namespace, attributes.queue)
-            failures += self._class_failures(pod_class, title, None)
+                queue_failure = queue_failure or self._context.queues.held_failure(attributes.queue)
+            pod_rows = pod_class.pod_rows if pod_row == NONE else (pod_row,)
+            failures += self._class_failures(pod_class, title, None, pod_rows)
             failures += _priority_class_failures(attributes)
         return _first_reason((*failures, *((queue_failure,) if queue_failure else ())))
 
@@ -101,8 +128,12 @@ class PreFilter:
             access_failure = self._access_failure(record.key.namespace, attributes.queue)
             if access_failure is not None:
                 yield access_failure
-        if record.topology_failure is not None:
-            yield record.topology_failure
+            held_failure = self._context.queues.held_failure(attributes.queue)
+            if held_failure is not None:
+                yield held_failure
+        constraints = self._context.constraints_of(record)
+        if constraints.failure is not None:
+            yield constraints.failure
         yield from _priority_class_failures(attributes)
 
     def _access_failure(self, namespace: str, queue: str) -> PreFilterFailure | None:
@@ -139,7 +170,11 @@ class PreFilter:
             yield from self._class_failures(pod_class, pod_table.title(pod_class), record)
 
     def _class_failures(
-        self, pod_class: PodClass, title: str, record: PodGroupRecord | None
+        self,
+        pod_class: PodClass,
+        title: str,
+        record: PodGroupRecord | None,
+        pod_rows: Iterable[int] | None = None,
     ) -> list[PreFilterFailure]:
         encoding = self._context.encoding
         excess = pod_class.shared_spec.limit_fault
@@ -151,8 +186,27 @@ class PreFilter:
             *self._pod_failures(pod_class),
             *encoding.claims.failures(pod_class),
             *self._queue_label_failures(pod_class, record),
+            *self._claim_failures(pod_class, record, pod_rows),
         ]
-        return [it._replace(pod=title) for it in failures]
+        return [it if it.pod and title else it._replace(pod=title) for it in failures]
+
+    def _claim_failures(
+        self,
+        pod_class: PodClass,
+        record: PodGroupRecord | None,
+        pod_rows: Iterable[int] | None,
+    ) -> Iterator[PreFilterFailure]:
+        claims, requests = self._context.claim_state.claims, self._context.encoding.requests
+        unknown = requests.unknown_resources.get(pod_class.number, ())
+        yield from claims.extended_resource_failures(unknown)
+        if not pod_class.spec.resource_claims:
+            return
+        resolver = self._context.attribute_resolver
+        attributes = (
+            resolver.of_standalone(pod_class) if record is None else resolver.of_podgroup(record)
+        )
+        rows = pod_class.pod_rows if pod_rows is None else pod_rows
+        yield from claims.failures(pod_class, attributes.queue, rows)
 
     def _pod_failures(self, pod_class: PodClass) -> Iterator[PreFilterFailure]:
         fault = pod_class.shared_spec.requests_fault()
@@ -170,9 +224,6 @@ class PreFilter:
         if pod_class.mig_annotations:
             name = pod_class.mig_annotations[0][0]
             yield PreFilterFailure(PreFilterCause.LEGACY_MIG, (name,))
-        if pod_class.spec.resource_claims:
-            names = ", ".join(claim.name for claim in pod_class.spec.resource_claims)
-            yield PreFilterFailure(PreFilterCause.RESOURCE_CLAIM, (names,))
 
     def _lacks_config_map(self, pod_class: PodClass) -> bool:
         """Say whether pods have no ConfigMap that would tell them their GPUs; expected ones may."""
@@ -226,7 +277,11 @@ def has_started(record: PodGroupRecord) -> bool:
 
 
 def _first_reason(failures: Iterable[PreFilterFailure]) -> PreFilterFailure | None:
-    return min(failures, key=lambda failure: failure.reason.rank, default=None)
+    found = [*failures]
+    first = min(found, key=lambda failure: failure.reason.rank, default=None)
+    if first is None or all(it.cause is first.cause for it in found):
+        return first
+    return first._replace(is_only=False)
 
 
 def requests_nothing(prefilter_failure: PreFilterFailure | None) -> bool:

@@ -9,8 +9,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.core.model.claims import PodClaim
 from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.resources import NONE, Ints
+from scheduler.state.claims.claim_table import ClaimTable
 from scheduler.state.constraints.affinity import AffinityTable, HostPortTable
 from scheduler.state.constraints.namespace_bounds import ConsideredConstraints
 from scheduler.state.constraints.selectors import NamespaceLabels
@@ -79,9 +81,11 @@ class Encoding:
         nodes: NodeTable,
         cluster: Cluster,
         class_table: PodClassTable,
+        device_claims: ClaimTable,
         options: StateOptions,
     ) -> None:
         self.key: Final = encoding_key
+        self.device_claims: Final = device_claims
         self._class_table: Final = class_table
         # Of the pod classes that were read, by number.
         self._serial: Ints = np.zeros(0, dtype=np.int64)
@@ -90,14 +94,18 @@ class Encoding:
         columns = ResourceEncoder(
             encoding_key.resources, options.gpu_resources, dict(options.gpu_replicas)
         )
-        self.requests: Final = PodRequests(columns, nodes)
+        self.requests: Final = PodRequests(
+            columns, nodes, lambda pod_class: device_claims.of_class(pod_class).gpus
+        )
         namespaces = NamespaceLabels(cluster.namespaces, class_table.namespaces)
         self.affinity: Final = AffinityTable(class_table, self.labels, namespaces)
         self.affinity.read(class_table.numbers(encoding_key.considered.term_classes))
         self.host_ports: Final = HostPortTable(encoding_key.considered.ports)
         self.claims_generation: tuple[int, tuple[Key, ...]] = (NONE, ())
         self.claims = VolumeClaims(cluster, (), self.labels)
-        constraint_tables = ConstraintTables(self.affinity, self.host_ports, self.claims)
+        constraint_tables = ConstraintTables(
+            self.affinity, self.host_ports, self.claims, device_claims
+        )
         self.signatures: Final = SignatureTable(
             NodeProperties(self.labels, self.taints, options.restricts_nodes),
             self.requests,
@@ -110,6 +118,13 @@ class Encoding:
         self.claims_generation = generation, shared
         self.claims = self.signatures.claims = VolumeClaims(cluster, shared, self.labels)
         self.signatures.forget(np.flatnonzero(self._class_table.has_volumes), 0)
+
+    def read_device_claims(self, numbers: list[int]) -> None:
+        """Read pod classes again that request other devices than before."""
+        self.forget(numbers)
+        self.requests.read(
+            [it for it in numbers if self._class_table.is_known(it)], self._class_table
+        )
 
     def forget(self, numbers: list[int]) -> None:
         """Forget the signatures of pod classes that exceed a namespace bound now, or no longer."""
@@ -134,6 +149,7 @@ class ConstraintTables(NamedTuple):
     affinity: AffinityTable
     host_ports: HostPortTable
     claims: VolumeClaims
+    device_claims: ClaimTable
 
 
 class SignatureTable:
@@ -149,7 +165,7 @@ class SignatureTable:
         self._labels, self._taints, self._restricts_nodes = nodes
         self._class_table: Final = class_table
         self._requests: Final = requests
-        self._affinity, self._host_ports, self.claims = constraint_tables
+        self._affinity, self._host_ports, self.claims, self._device_claims = constraint_tables
         self._encoding_identity: Final = object()  # node requirements are cached for it
         self._rows: Final[dict[SchedulingSignature, int]] = {}
         self._signatures: Final[list[SchedulingSignature]] = []
@@ -209,6 +225,23 @@ class SignatureTable:
             found = self._memory_rows[row, memory] = self._add(on_node)
         return found
 
+    def row_with_claims(self, row: int, claims: tuple[PodClaim, ...], less: int) -> int:
+        """Return the row of a pod with other claims than its class: they have their devices.
+
+        It is charged *less* GPU where other pods are charged for what it will use with them.
+        """
+        known = self._signatures[row]
+        cpu, memory, gpu = known.queue_request
+        least = known.least_queue_request
+        return self._add(
+            replace(
+                known,
+                claims=claims,
+                queue_request=(cpu, memory, gpu - less),
+                least_queue_request=least and (least[0], least[1], least[2] - less),
+            )
+        )
+
     def _find_row(self, pod_class: PodClass) -> int:
         """Return the row of a pod class with the same content, or of a new signature."""
         number = pod_class.number
@@ -221,6 +254,7 @@ class SignatureTable:
             # With volumes each pod class has its own signature.
             number if pod_class.spec.volumes else NONE,
             self._exceeds_bounds(pod_class),
+            self._device_claims.of_class(pod_class),
         )
         row = self._row_by_content.get(content)
         if row is None:
@@ -258,6 +292,7 @@ class SignatureTable:
             device_memory=gpu_sharing.mib,
             least_queue_request=None if least_gpu is None else (cpu, memory, least_gpu),
             requests_mig=requests.requests_mig(number),
+            claims=self._device_claims.of_class(pod_class).claims,
         )
         if self._exceeds_bounds(pod_class):
             return replace(signature, node_affinity=(self._labels.match_no_node(),))

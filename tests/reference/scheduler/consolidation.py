@@ -32,7 +32,7 @@ from tests.reference.scheduler.releasing import (
 from tests.reference.scheduler.shared_gpus import put_on_fullest
 from tests.reference.scheduler.subgroups import is_satisfied, tasks_to_allocate
 
-_RETRIABLE = ("Fragmented", "NoCapacity", "ExceedsLimit")
+_RETRIABLE = ("TopologyUnfit", "Fragmented", "NoCapacity", "ExceedsLimit")
 
 
 def consolidate(
@@ -93,7 +93,8 @@ def _can_relocate(podgroup: PodGroupInfo) -> bool:
     """
     is_alone = any(podgroup.name == f"pg-{pod.name}-{pod.uid}" for pod in podgroup.pods)
     requests_memory = any(pod.share and pod.share.memory for pod in podgroup.pods)
-    return not is_alone and not requests_memory and is_satisfied(podgroup.root)
+    may = not is_alone and not requests_memory and not podgroup.constraints
+    return may and is_satisfied(podgroup.root)
 
 
 def _try_relocate(

@@ -11,12 +11,13 @@ from tests.reference.scheduler.fair_share import set_fair_shares
 from tests.reference.scheduler.gpu_shares import NO_ID
 from tests.reference.scheduler.model import ClusterInfo, PodGroupInfo, PodInfo, SharedGpu
 from tests.reference.scheduler.nominated import NominatedCapacity, nomination_rank
-from tests.reference.scheduler.placement import feasible_if_empty
-from tests.reference.scheduler.queue_order import is_nominated, next_podgroup
+from tests.reference.scheduler.placement import feasible_if_empty, too_large
+from tests.reference.scheduler.queue_order import fits_empty_cluster, is_nominated, next_podgroup
 from tests.reference.scheduler.read_objects import read_cluster
 from tests.reference.scheduler.releasing import CapacityFailure, try_allocate
 from tests.reference.scheduler.resources import QUEUE_RESOURCES, Amount
 from tests.reference.scheduler.subgroups import can_be_satisfied, is_satisfied, tasks_to_allocate
+from tests.reference.scheduler.topology import reach
 
 
 @dataclass
@@ -118,11 +119,19 @@ def _allocate_one(cluster: ClusterInfo, podgroup: PodGroupInfo, held: NominatedC
 
 def _without_false_promise(cluster: ClusterInfo, podgroup: PodGroupInfo, reason: str) -> str:
     """Return the reason, unless it is a bound and a pod would fit on no empty node."""
-    if reason in ("ExceedsLimit", "NonPreemptibleOverQuota") and not all(
-        feasible_if_empty(cluster, pod) for pod in tasks_to_allocate(podgroup.root)
+    if reason not in ("ExceedsLimit", "NonPreemptibleOverQuota"):
+        return reason
+    pods = tasks_to_allocate(podgroup.root)
+    within = [it for domain in reach(cluster, podgroup, pods) for it in domain]
+    if not all(any(it in within for it in feasible_if_empty(cluster, pod)) for pod in pods):
+        reason = "NoNodeMatches"
+    elif (
+        not fits_empty_cluster(cluster, podgroup) and too_large(cluster, podgroup, pods) is not None
     ):
-        podgroup.awaits_own_release = False
-        return "NoNodeMatches"
+        reason = "TopologyUnfit"
+    else:
+        return reason
+    podgroup.awaits_own_release = False
     return reason
 
 

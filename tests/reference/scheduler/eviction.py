@@ -39,7 +39,7 @@ from tests.reference.scheduler.subgroups import (
 from tests.reference.scheduler.victim_order import by_victim_policy
 
 MAX_CANDIDATES = 8  # candidates
-_RETRIABLE = ("Fragmented", "NoCapacity", "ExceedsLimit")
+_RETRIABLE = ("TopologyUnfit", "Fragmented", "NoCapacity", "ExceedsLimit")
 
 
 class TooManyCandidates(Exception):

@@ -201,6 +201,28 @@ class SubGroupSet:
 SubGroup: TypeAlias = PodSet | SubGroupSet
 
 
+@dataclass(frozen=True)
+class TopologyInfo:
+    """A topology: the labels of its levels, the widest first."""
+
+    name: str
+    labels: tuple[str, ...]
+
+    def path(self, node_info: NodeInfo) -> tuple[str, ...]:
+        """Return the domains of a node as the values of all labels; nothing if one is missing."""
+        path = tuple(node_info.labels[it] for it in self.labels if it in node_info.labels)
+        return path if len(path) == len(self.labels) else ()
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """How many levels of a topology the pods must have and should have in common; 0 is none."""
+
+    topology: TopologyInfo
+    required: int
+    preferred: int
+
+
 @dataclass(eq=False)
 class PodGroupInfo:
     """What starts together or not at all."""
@@ -222,6 +244,8 @@ class PodGroupInfo:
     is_non_evictable: bool = False  # it says that it may be preempted, and cannot be evicted
     started_at: str = ""  # when it began to run, where that is known
     checkpointed_at: str = ""  # when it saved its work last, where it says so
+    # By sub-group; that of the PodGroup itself has no name.
+    constraints: dict[str, Constraint] = field(default_factory=dict)
     has_misplaced_waiting: bool = False  # pods wait that name a sub-group which it does not have
     # Such pods that do not wait.
     misplaced_pods: list[tuple[Mapping[str, Any], PodInfo]] = field(default_factory=list)
@@ -300,6 +324,15 @@ class ClusterInfo:
     checks_order: bool = False  # of placement: whether that decides which victims are enough
     spreads_gpus: bool = False
     spreads_cpu: bool = False
+    # By GPUs or CPUs and node: how late it comes among equal nodes.
+    lateness: dict[tuple[bool, str], int] = field(default_factory=dict)
+    # Of equal pods that use GPUs: one of them, its share of each GPU, and their weight.
+    typical: list[tuple[PodInfo, int, int]] = field(default_factory=list)
+    # Pods that have run and ended, on no node, and how many hours ago.
+    ended: list[tuple[PodInfo, int]] = field(default_factory=list)
+    fragments_gpus: bool = False
+    places_gang: bool = False  # the pods that are being placed are several
+    fragments_cpu: bool = False
 
     def may_evict(self, pods: Iterable[PodInfo]) -> bool:
         """Say whether budgets let all of these pods go."""

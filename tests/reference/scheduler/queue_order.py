@@ -7,17 +7,15 @@ from typing import Any, TypeAlias
 
 from tests.reference.scheduler.fair_share import allocatable_share
 from tests.reference.scheduler.model import (
-    WHOLE_GPU,
     ClusterInfo,
-    NodeInfo,
     PodGroupInfo,
-    PodInfo,
     QueueInfo,
     total_charge,
 )
-from tests.reference.scheduler.placement import feasible_if_empty
-from tests.reference.scheduler.resources import Amount, QueueAmounts, fits, subtracted
+from tests.reference.scheduler.placement import feasible_if_empty, is_alike, pod_capacity
+from tests.reference.scheduler.resources import Amount, QueueAmounts
 from tests.reference.scheduler.subgroups import elasticity_rank, tasks_to_allocate
+from tests.reference.scheduler.topology import reach
 
 NominationRank: TypeAlias = Callable[[QueueInfo, PodGroupInfo], int]
 
@@ -101,46 +99,19 @@ def fits_empty_cluster(cluster: ClusterInfo, podgroup: PodGroupInfo) -> bool:
     for queue in cluster.queue_with_ancestors(podgroup.queue):
         if any(0 <= limit < asked for asked, limit in zip(more, queue.limit, strict=True)):
             return False
-    takers = [feasible_if_empty(cluster, pod) for pod in pods]
-    return all(
-        _pod_capacity(pod, mine)
-        >= sum(
-            _is_alike(it, pod) and theirs == mine for it, theirs in zip(pods, takers, strict=True)
-        )
-        for pod, mine in zip(pods, takers, strict=True)
-    )
-
-
-def _is_alike(one: PodInfo, other: PodInfo) -> bool:
-    shares = [
-        it.share and (it.share.devices, it.share.thousandths, it.share.memory)
-        for it in (one, other)
-    ]
-    return one.requests == other.requests and shares[0] == shares[1]
-
-
-def _pod_capacity(pod: PodInfo, nodes: list[NodeInfo]) -> int:
-    """Count how many such pods nodes could take, were they empty."""
-    count = 0
-    for node_info in nodes:
-        left, here = node_info.allocatable, 0
-        while fits(pod.requests, left) and _shares_fit(pod, here + 1, node_info):
-            left = subtracted(left, pod.requests)
-            here += 1
-        count += here
-    return count
-
-
-def _shares_fit(pod: PodInfo, count: int, node_info: NodeInfo) -> bool:
-    """Say whether the shares of so many such pods fit on the GPUs of a node, were it empty."""
-    part = pod.share.on(node_info.name) if pod.share else None
-    if pod.share is None or not part:
-        return pod.share is None
-    gpus = node_info.allocatable.get(node_info.gpu_resource, 0)
-    pods = node_info.allocatable.get("pods", 0)
+    domains = reach(cluster, podgroup, pods)
+    within = [it for domain in domains for it in domain]
+    takers = [[it for it in feasible_if_empty(cluster, pod) if it in within] for pod in pods]
     return any(
-        count <= min(shared * (WHOLE_GPU // part) // pod.share.devices, pods - shared)
-        for shared in range(pod.share.devices, gpus + 1)
+        all(
+            pod_capacity(pod, [it for it in mine if it in domain])
+            >= sum(
+                is_alike(it, pod) and theirs == mine
+                for it, theirs in zip(pods, takers, strict=True)
+            )
+            for pod, mine in zip(pods, takers, strict=True)
+        )
+        for domain in domains
     )
 
 

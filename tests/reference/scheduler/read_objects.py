@@ -1,10 +1,12 @@
 """From Kubernetes objects to the model of the reference: rules 4 to 6, 12, 13, 19, 21 and 27."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
+from tests.reference.scheduler.fragments import typical_pods
 from tests.reference.scheduler.gpu_shares import (
     gpu_memory_of,
     is_mig_node,
@@ -30,6 +32,7 @@ from tests.reference.scheduler.resources import (
     queue_amounts,
     subtracted,
 )
+from tests.reference.scheduler.topology import read_constraints
 
 Obj: TypeAlias = Mapping[str, Any]
 
@@ -72,20 +75,29 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
         now=at,
         budgets=[_budget(one, pods) for one in by_kind.get("PodDisruptionBudget", ())],
     )
-    for shard in by_kind.get("SchedulingShard", ()):
-        strategy = shard["spec"].get("placementStrategy", {})
-        kinds = [strategy.get(kind) == "spread" for kind in ("gpu", "cpu")]
-        cluster.spreads_gpus, cluster.spreads_cpu = kinds
+    cluster.ended = [*_ended_pods(pods, at)]
+    _read_shards(cluster, by_kind.get("SchedulingShard", ()))
     _read_expected_shares(cluster, memory_of_nodes)
     _read_trainjobs(cluster, by_kind)
+    cluster.typical = typical_pods(cluster)
     # What exists later may be put on nodes too, and others must see it there.
     expected = [pod for it in cluster.podgroups for pod in it.pods if pod.is_expected]
     cluster.pods += expected
+    read_constraints(cluster, by_kind.get("PodGroup", ()), by_kind.get("Topology", []))
     _link_queues(cluster)
     for podgroup in cluster.podgroups:
         podgroup.is_non_evictable = podgroup.preemptible and _is_non_evictable(cluster, podgroup)
     _charge_queues(cluster)
     return cluster
+
+
+def _read_shards(cluster: ClusterInfo, shards: Iterable[Obj]) -> None:
+    for shard in shards:
+        strategy = shard["spec"].get("placementStrategy", {})
+        gpu, cpu = strategy.get("gpu"), strategy.get("cpu")
+        cluster.spreads_gpus, cluster.spreads_cpu = gpu == "spread", cpu == "spread"
+        cluster.fragments_gpus = gpu == "fragmentation"
+        cluster.fragments_cpu = cpu == "fragmentation"
 
 
 def _pods(
@@ -101,6 +113,16 @@ def _pods(
         notes = raw["metadata"].get("annotations", {}) if is_ours else {}
         read_requests_of_gpus(pod, notes, memory_of_nodes)
     return pods
+
+
+def _ended_pods(pods: list[tuple[Obj, PodInfo]], at: str) -> Iterator[tuple[PodInfo, int]]:
+    """Yield pods that have run and ended, without their nodes, and how many hours ago."""
+    now = datetime.fromisoformat(at)
+    for raw, pod in pods:
+        times = [it.get("lastTransitionTime", "") for it in raw["status"].get("conditions", ())]
+        if raw["status"]["phase"] in ("Succeeded", "Failed") and pod.node and any(times):
+            ago = now - datetime.fromisoformat(max(times))
+            yield replace(pod, node=""), max(int(ago.total_seconds()), 0) // 3600
 
 
 def _read_expected_shares(cluster: ClusterInfo, memory_of_nodes: Mapping[str, int]) -> None:

@@ -145,6 +145,7 @@ SHARES: list[Case[PolicySelection, tuple[bool, bool]]] = [
     Case("nothing is chosen", PolicySelection(), (False, True)),
     Case("spread alone spreads shares", PolicySelection(gpu_placement="spread"), (True, False)),
     Case("CPU is spread", PolicySelection(cpu_placement="spread"), (False, True)),
+    Case("by fragments", PolicySelection(gpu_placement="fragmentation"), (False, False)),
     Case(
         "spread by the plugins",
         PolicySelection(
@@ -167,6 +168,30 @@ def test_shares_of_gpus(case: Case[PolicySelection, tuple[bool, bool]]) -> None:
     assert (got.spreads_shares, shared_gpu in [it for _, it in got.scores]) == case.want
 
 
+# placement of GPUs and of CPUs -> whether gangs have a placement of their own
+OF_GANGS: list[Case[tuple[str, str], bool]] = [
+    Case("binpack", ("binpack", "binpack"), False),
+    Case("fragmentation", ("fragmentation", "fragmentation"), True),
+    Case("of GPUs only", ("fragmentation", "spread"), True),
+    Case("of CPUs only", ("binpack", "fragmentation"), False),
+]
+
+
+@pytest.mark.parametrize("case", OF_GANGS, ids=ids)
+def test_gangs_are_packed_where_gpus_are_placed_by_fragments(
+    case: Case[tuple[str, str], bool],
+) -> None:
+    """Their scores are those of binpack; all else is as for the others."""
+    gpu, cpu = case.given
+    found = build_policies(PolicySelection(gpu_placement=gpu, cpu_placement=cpu)).of_gangs
+    assert (found is not None) is case.want
+    if found is not None:
+        one, features = signature(gpu=1), FEATURES._replace(fragment_rank=9)
+        packed = build_policies(PolicySelection(cpu_placement=cpu))
+        sums = [sum(w * it(one, features) for w, it in of.scores) for of in (found, packed)]
+        assert sums[0] == sums[1]
+
+
 def counted(policies: Policies) -> tuple[int, int, int]:
     return len(policies.scores), len(policies.podgroup_order), len(policies.quotas)
 
@@ -179,7 +204,7 @@ WITHOUT: list[Case[tuple[str, ...], tuple[int, int, int]]] = [
     Case("without priority one order is less", ("priority",), (5, 1, 3)),
     Case("without proportion no quota is left", ("proportion",), (5, 2, 0)),
     Case("what is always on stays on", ("predicates", "subgrouporder", "taskorder"), (5, 2, 3)),
-    Case("what is not built yet", ("topology", "numa"), (5, 2, 3)),
+    Case("what is not built yet", ("dynamicresources", "numa"), (5, 2, 3)),
     Case(
         "without both share plugins one score is less", ("gpusharingorder", "gpuspread"), (4, 2, 3)
     ),

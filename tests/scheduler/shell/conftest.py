@@ -9,6 +9,9 @@ import pytest
 
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.shell.bind.binder import Binder, BinderParts
+from scheduler.shell.bind.claims.claim_releaser import ClaimReleaser
+from scheduler.shell.bind.claims.claim_step import ClaimStep
+from scheduler.shell.bind.claims.claim_writes import ClaimWrites
 from scheduler.shell.bind.gpu.reservation_controller import ReservationController
 from scheduler.shell.bind.gpu.reservation_manifest import ReservationPodOptions
 from scheduler.shell.bind.gpu.reserve_device import (
@@ -88,7 +91,10 @@ class SchedulerHarness:
         unlimited = client.with_retry_policy(RetryPolicy(waits_when_throttled=False))
         pods = ReservationPods(unlimited, cache, source, writes, metrics, log)
         self.shares = GpuShareStep(client, cache, pods, writes, self.share_options, log)
-        steps = BindSteps((VolumeStep(client, cache), self.shares, *self.more_steps), log)
+        claim_writes = ClaimWrites(unlimited, cache.cluster.device_classes, writes)
+        self.releaser = ClaimReleaser(client, cache, claim_writes, log)
+        claims = ClaimStep(cache, claim_writes)
+        steps = BindSteps((VolumeStep(client, cache), self.shares, claims, *self.more_steps), log)
         parts = BinderParts(evictor.evict_all, steps, writes, self.recorder)
         self.binder = Binder(client, cache, parts, self.cycle, metrics, log)
         self.reservations = ReservationController(
@@ -147,7 +153,7 @@ class SchedulerHarness:
         """Schedule, inside."""
         self.api.deliver_to(self.cache, self.cycle)
         self.cache.on_podgroup_change = self.reporter.podgroup_changed
-        self.cache.suspended_trainjobs.on_record_change = self.suspender.record_changed
+        self.cache.suspended_workloads.on_record_change = self.suspender.record_changed
         self.cache.start_leading()
         binder, queue_access = self._with_queue_access()
         services = (
@@ -158,6 +164,7 @@ class SchedulerHarness:
             self.stale_gangs.run(),
             self.termination_limiter.run(),
             self.reservations.run(),
+            self.releaser.run(),
             self.cycle.run(binder, self.reporter),
         )
         tasks = [asyncio.create_task(service) for service in services]

@@ -1,4 +1,7 @@
-"""From the settings of a site to its policies."""
+"""From the settings of a site to its policies, and what the process waits for."""
+
+import asyncio
+import json
 
 import pytest
 
@@ -9,11 +12,28 @@ from scheduler.policies.registry import (
     selection_errors,
     within_limit,
 )
-from scheduler.shell.main import gpu_resources, policy_selection, state_options
+from scheduler.shell.cycle import Cycle
+from scheduler.shell.main import (
+    ClusterInformers,
+    gpu_resources,
+    policy_selection,
+    state_options,
+)
+from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import StateOptions
 from tests.support.clock import VirtualClock
+from tests.support.fakes.fake_kube import FakeKube
 from tests.support.snapshot.builder import signature
 from trainer_kai.api.scheduler_names import ACTIONS, OPTIONAL_PLUGINS
+from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
+from trainer_kai.kube.client import Client, NoRequestObserver
+from trainer_kai.kube.process.context import ClientObserver
+from trainer_kai.kube.process.runner import Runner
+from trainer_kai.kube.rest.request import Request
+from trainer_kai.kube.rest.response import ApiResponse
+from trainer_kai.service.health import Health
+from trainer_kai.service.log import logger
+from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import GpuSharingSettings, PolicySettings, SchedulerSettings
 
 
@@ -115,3 +135,33 @@ def test_shares_of_gpus_can_be_switched_off(*, enabled: bool) -> None:
     settings = SchedulerSettings(gpu_sharing=GpuSharingSettings(enabled=enabled))
     options = state_options(VirtualClock(), settings)()
     assert (options.places_gpu_shares, options.trusts_gpu_labels) == (enabled, False)
+
+
+class _FewKinds(FakeKube):
+    """An API server that serves no kinds of the groups that are not part of every cluster."""
+
+    async def send(self, request: Request, timeout_s: float) -> ApiResponse:
+        if any(group in request.path for group in ("resource.k8s.io", "jobset", "trainer")):
+            return ApiResponse(404, json.dumps({"message": "not served"}).encode())
+        return await super().send(request, timeout_s)
+
+
+async def test_the_process_waits_for_no_kind_that_need_not_be_served() -> None:
+    """Neither devices nor workloads; and a kind that is not there is no fault."""
+    clock, metrics, log = VirtualClock(), Metrics(), logger("test")
+    config = RestConfig("https://h", StaticToken(""), origin="the test")
+    client = Client(config, _FewKinds(), clock, NoRequestObserver())
+    cache = ClusterCache(state_options(clock, SchedulerSettings()))
+    cycle = Cycle(cache, build_policies(policy_selection(PolicySettings())), clock, metrics, log)
+    health, informers = Health(), ClusterInformers(cache, cycle)
+
+    async def follow(run: Runner) -> None:
+        informers.start(run, client, ClientObserver(metrics), health)
+        synced = asyncio.create_task(informers.synced())
+        await clock.advance(1)
+        assert synced.done()
+        run.stop()
+
+    await Runner(clock, log).run(follow)
+    unready = {name: why for name, why in health.readiness().items() if why}
+    assert {name: why for name, why in unready.items() if name.endswith("followed")} == {}

@@ -21,18 +21,22 @@ from tests.support.clock import VirtualClock
 from tests.support.state.objects import NOW
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import RESERVATION_APP
+from trainer_kai.api.names import JOBSET_UID, RESERVATION_APP
 from trainer_kai.api.resources import (
     CONFIG_MAPS,
+    DEVICE_KINDS,
     JOBS,
     JOBSETS,
+    LEADER_WORKER_SETS,
     NAMESPACES,
     NODES,
     PODGROUPS,
     PODS,
     PRIORITY_CLASSES,
     PVCS,
+    PYTORCH_JOBS,
     QUEUES,
+    RAY_CLUSTERS,
     STORAGE_CLASSES,
     TRAINJOBS,
     Resource,
@@ -49,7 +53,8 @@ _KINDS: Final[dict[str, Resource[Any]]] = {
     resource.kind: resource
     for resource in (
         *(PODS, PODGROUPS, NODES, QUEUES, PVCS, STORAGE_CLASSES, NAMESPACES, TRAINJOBS, JOBSETS),
-        *(JOBS, PRIORITY_CLASSES, CONFIG_MAPS),
+        *(JOBS, PRIORITY_CLASSES, CONFIG_MAPS, PYTORCH_JOBS, LEADER_WORKER_SETS, RAY_CLUSTERS),
+        *DEVICE_KINDS,
     )
 }
 _ANNOTATIONS: Final = 256 * 1024  # characters that the annotations of an object may have in all
@@ -166,6 +171,9 @@ class FakeCluster:
         if request.method == "GET" and not name:
             items = [it for (of, _), it in self._objects.items() if of == kind]
             return _json_answer({"items": items}, 200)
+        if request.method == "GET" and kind == "ResourceClaim":
+            found = self._objects.get((kind, name))
+            return _error_answer(404) if found is None else _json_answer(found, 200)
         if request.content_type == PatchKind.APPLY.value and not what.startswith("try"):
             manager = dict(request.query)["fieldManager"]
             before = self._applied.get((kind, name, manager), {})
@@ -281,8 +289,9 @@ def _put_into_cache(
     live: ClusterCache, kind: str, name: str, fields: Fields | None
 ) -> ClusterEvent:
     resource = _KINDS[kind]
-    if resource in (JOBS, CONFIG_MAPS):  # the scheduler does not watch them
-        return NO_EVENT
+    labels = (fields or {}).get("metadata", {}).get("labels", {})
+    if resource is CONFIG_MAPS or (resource is JOBS and JOBSET_UID in labels):
+        return NO_EVENT  # the scheduler does not watch them
     seen = decode(resource.struct, json.dumps(fields).encode()) if fields else None
     namespace = RESERVATION_APP if name.startswith("gpu-reservation-") else "ns"
     return live.update(resource, Key(namespace if resource.namespaced else "", name), seen)

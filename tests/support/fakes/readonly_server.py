@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
@@ -65,17 +65,25 @@ def _is_in_collection(path: str, kind: str) -> bool:
 
 
 def _is_selected(fields: Mapping[str, Any], query: Mapping[str, str]) -> bool:
-    labels = _pairs(query.get("labelSelector", ""))
     has = fields["metadata"].get("labels", {})
-    wanted = _pairs(query.get("fieldSelector", ""))
-    return all(has.get(name) == text for name, text in labels.items()) and all(
-        _field(fields, path.split(".")) == text for path, text in wanted.items()
+    labels = query.get("labelSelector", "").split(",")
+    wanted = query.get("fieldSelector", "").split(",")
+    return all(_holds(part, has.get) for part in labels if part) and all(
+        _holds(part, lambda path: _field(fields, path.split(".")) or None)
+        for part in wanted
+        if part
     )
 
 
-def _pairs(text: str) -> dict[str, str]:
-    parts = (part.partition("=") for part in text.split(",") if part)
-    return {name: value for name, _, value in parts}
+def _holds(part: str, value_of: Callable[[str], Any]) -> bool:
+    """Say whether a part of a selector holds: NAME, !NAME, NAME=VALUE or NAME!=VALUE."""
+    name, equals, value = part.partition("=")
+    if not equals:
+        is_wanted = not name.startswith("!")
+        return (value_of(name.removeprefix("!")) is not None) is is_wanted
+    if name.endswith("!"):
+        return bool((value_of(name.removesuffix("!")) or "") != value)
+    return bool((value_of(name) or "") == value)
 
 
 def _field(fields: Any, path: list[str]) -> Any:

@@ -24,6 +24,7 @@ from scheduler.core.model.snapshot import (
     SnapshotPods,
     SnapshotQueues,
 )
+from scheduler.core.model.topology import SnapshotTopology
 
 GIB: Final = 2**30
 AXES: Final = ResourceColumns(
@@ -66,6 +67,7 @@ class SnapshotNode:
     gpu_memory: int = 0  # MiB of one GPU
     mig: tuple[int, ...] = ()  # of each profile of MIG_AXES
     is_closed_to_mig: bool = False
+    path: tuple[str, ...] = ()  # its values of the labels of the topology; () is in no domain
     # By slot: thousandths of a shared GPU that stay in use, and thousandths that are releasing.
     # Pods that are added with slots come on top.
     shares: tuple[tuple[int, int], ...] = ()
@@ -259,6 +261,7 @@ class Builder:
             "podgroups": tuple(self.podgroups),
             "total": (int(sums[0]), int(sums[1]), int(sums[3:].sum())),
             "now": 0,
+            "topologies": _topologies(self.nodes),
         }
         return Snapshot(**{**table, **more})
 
@@ -315,6 +318,21 @@ class Builder:
             is_quota_only=tuple(queue.is_quota_only for queue in self.queues),
             releasing=tuple(self.terminating),
         )
+
+
+def _topologies(nodes: Sequence[SnapshotNode]) -> tuple[SnapshotTopology, ...]:
+    """Return the one topology of the nodes, if any node is in a domain."""
+    depth = max((len(it.path) for it in nodes), default=0)
+    domains = np.full((depth, len(nodes)), NONE, dtype=np.int32)
+    paths = []
+    for level in range(depth):
+        known = sorted({it.path[: level + 1] for it in nodes if it.path})
+        paths.append(tuple(known))
+        for row, it in enumerate(nodes):
+            if it.path:
+                domains[level, row] = known.index(it.path[: level + 1])
+    levels = ("zone", "block", "rack")[3 - depth :] if depth else ()
+    return (SnapshotTopology("dc", levels, domains, tuple(paths)),) if depth else ()
 
 
 def _gpu_limits(gpus: Sequence[float]) -> np.ndarray[Any, Any]:

@@ -36,6 +36,35 @@ def plan_violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     yield from _relocated_without_place(snapshot, plan)
     yield from _below_minimum(snapshot, plan)
     yield from device_violations(snapshot, plan)
+    yield from _in_several_domains(snapshot, plan)
+
+
+def _in_several_domains(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """Yield sub-groups that are in several domains of a level that they require.
+
+    Those with running pods may be in several already.
+    """
+    for placed in plan.allocations:
+        podgroup = snapshot.podgroups[placed.podgroup]
+        for part in _parts(podgroup.tree):
+            if part.domains is None or part.domains.required == NONE:
+                continue
+            podsets = {it.name: it for it in podsets_of(part)}
+            own = {pod for it in podsets.values() for pod in it.pending}
+            nodes = {it.node for it in (*placed.binds, *placed.nominations) if it.pod in own}
+            nodes |= {it.node for it in placed.reservations if it.podset in podsets}
+            topology = snapshot.topologies[part.domains.topology]
+            domains = {int(topology.domains[part.domains.required][node]) for node in nodes}
+            has_running = any(it.running for it in podsets.values())
+            if NONE in domains or (len(domains) > 1 and not has_running):
+                yield f"{podgroup.name}: {part.name or 'all of it'} is in domains {domains}"
+
+
+def _parts(tree: SubGroupTree) -> Iterator[SubGroupTree]:
+    yield tree
+    if not isinstance(tree, PodSet):
+        for child in tree.children:
+            yield from _parts(child)
 
 
 def _disruption_violations(snapshot: Snapshot, plan: Plan) -> Iterator[str]:

@@ -8,7 +8,7 @@ from scheduler.core.messages.rejection_messages import prefilter_message
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, SchedulingSignature, podsets_of
 from scheduler.core.model.resources import NONE
 from scheduler.state.inputs import Cluster, StateOptions
-from scheduler.state.snapshot.builder import encode
+from scheduler.state.snapshot.cluster_state import encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
@@ -180,4 +180,28 @@ def trainjob(name: str, at: str) -> list[Fields]:
         make_object("JobSet", name, own, spec={}),
         group(f"pg-{name}", minMember=2, queue="borrower", meta=owners),
         *(pod(f"{name}{i}", f"pg-{name}", node=at, labels=labels, meta=members) for i in range(2)),
+    ]
+
+
+def workload(kind: str, name: str, at: str, **spec: Any) -> list[Fields]:
+    """Return a Job, or a JobSet without an owner, that runs two pods on a node, and what is ours.
+
+    The PodGroup of a Job has no sub-groups; *spec* is of the workload.
+    """
+    api_version = {"Job": "batch/v1", "JobSet": JOBSET["apiVersion"]}[kind]
+    itself = {"apiVersion": api_version, "kind": kind, "name": name, "uid": name}
+    job = itself if kind == "Job" else {**_JOB, "name": f"{name}-n-0", "uid": f"{name}-n-0"}
+    of_jobset = {"jobset.sigs.k8s.io/replicatedjob-name": "n", "jobset.sigs.k8s.io/job-index": "0"}
+    own = {"batch.kubernetes.io/job-name": job["name"]}
+    labels = own if kind == "Job" else {**own, **of_jobset}
+    meta = {"ownerReferences": [{**job, "controller": True}]}
+    return [
+        make_object(kind, name, {"uid": name}, spec=spec),
+        group(
+            f"pg-{name}",
+            minMember=2,
+            queue="borrower",
+            meta={"uid": f"pg-{name}", "ownerReferences": [itself]},
+        ),
+        *(pod(f"{name}{i}", f"pg-{name}", node=at, labels=labels, meta=meta) for i in range(2)),
     ]

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from hypothesis import strategies as st
 
-from scheduler.state.snapshot.builder import ClusterState
+from scheduler.state.snapshot.cluster_state import ClusterState
 from tests.support.state.objects import NOW, decode_object, group, make_object, node, pod, queue
 from trainer_kai.api.bounds import MOST_TOLERATIONS
 
@@ -44,6 +44,8 @@ _SUBGROUPS: Final = [
     {"name": "n-replica-0", "minMember": 2},
     {"name": "l-replica-0", "minMember": 1},
 ]
+_IN_RACK: Final = {"topology": "t", "requiredTopologyLevel": "rack"}
+_NEAR_ZONE: Final = {"topology": "u", "preferredTopologyLevel": "zone"}
 _LATER: Final = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": 2}
 _AFTER: Final = {
     "replicatedJob": "n",
@@ -137,6 +139,7 @@ def _podgroups_and_jobsets(draw: st.DrawFn) -> Fields:
         minMember=draw(st.sampled_from([None, 1, 3])),
         priorityClassName=draw(st.sampled_from(["", "build"])),
         preemptionDelay=draw(st.sampled_from(["", "10m", "wrong"])),
+        topologyConstraint=draw(st.sampled_from([None, None, _IN_RACK, _NEAR_ZONE])),
     )
 
 
@@ -156,7 +159,10 @@ def _nodes(draw: st.DrawFn) -> Fields:
     ready = {"type": "Ready", "status": draw(st.sampled_from(["True", "True", "False"]))}
     return node(
         draw(st.sampled_from("aabbc")),
-        labels={**draw(st.sampled_from([{}, {"zone": "x"}, {"zone": "y"}, memory]))},
+        labels={
+            **draw(st.sampled_from([{}, {"zone": "x"}, {"zone": "y"}, memory])),
+            **draw(st.sampled_from([{}, {"zone": "z", "rack": "1"}, {"rack": "2"}])),
+        },
         spec={
             "taints": draw(st.sampled_from([[], [], [taint]])),
             "unschedulable": draw(st.integers(0, 5)) == 0,
@@ -173,7 +179,7 @@ def _other_objects(draw: st.DrawFn) -> Fields:
         st.sampled_from(
             [
                 *("Queue", "PriorityClass", "ResourceQuota", "Namespace", "TrainJob"),
-                *("PodDisruptionBudget", "claim"),
+                *("PodDisruptionBudget", "claim", "Topology"),
             ]
         )
     )
@@ -189,6 +195,10 @@ def _other_objects(draw: st.DrawFn) -> Fields:
         meta = {"labels": labels, "annotations": notes, "uid": draw(st.sampled_from("ttw"))}
         spec = {"suspend": draw(st.booleans())}
         return make_object(kind, draw(st.sampled_from("jk")), meta, spec=spec)
+    if kind == "Topology":
+        labels = draw(st.sampled_from([["zone", "rack"], ["zone"], ["rack", "rack"]]))
+        levels = [{"nodeLabel": it} for it in labels]
+        return make_object(kind, draw(st.sampled_from("tu")), spec={"levels": levels})
     if kind == "Queue":
         return draw(_changed_queues())
     if kind in {"PriorityClass", "ResourceQuota"}:
@@ -206,7 +216,11 @@ def _changed_queues(draw: st.DrawFn) -> Fields:
     resources = {"resources": {"gpu": few, "cpu": few, "memory": few}}
     more: Fields = draw(st.sampled_from([{}, resources, {"reclaimMinRuntime": "10m"}]))
     offer = draw(st.sampled_from(["", "", "on", "off", "maybe"]))
-    meta = {"annotations": {"trainer-kai.dev/consolidation": offer} if offer else {}}
+    notes = {"trainer-kai.dev/consolidation": offer} if offer else {}
+    if draw(st.booleans()):
+        notes["kai.scheduler/topology"] = draw(st.sampled_from("tu"))
+        notes["kai.scheduler/topology-required-placement"] = "rack"
+    meta = {"annotations": notes}
     return queue(name, meta=meta, parentQueue=draw(st.sampled_from(parents[name])), **more)
 
 

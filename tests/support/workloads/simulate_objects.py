@@ -115,6 +115,49 @@ def trainjob(name: str, runtime: str, nodes: int = 2, queue: str = "team-a") -> 
     }
 
 
+def job(name: str, pods: int = 2, gpus: int = 1, scheduler: str = "", **meta: Any) -> Fields:
+    """Return a Job as a user submits it, for our scheduler unless another is named."""
+    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "1"}
+    template: Fields = {
+        "schedulerName": scheduler or "kai-scheduler",
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "train", "resources": {"limits": limits}}],
+    }
+    spec = {"parallelism": pods, "completions": pods, "template": {"spec": template}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default", **meta},
+        "spec": spec,
+    }
+
+
+def cron_job(name: str, of: Fields) -> Fields:
+    """Return a CronJob whose runs are a Job each."""
+    template = {"metadata": {"labels": of["metadata"].get("labels", {})}, "spec": of["spec"]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "schedule": "0 1 * * *",
+            "concurrencyPolicy": "Forbid",
+            "jobTemplate": template,
+        },
+    }
+
+
+def user_jobset(name: str, pods: int = 2, scheduler: str = "", **meta: Any) -> Fields:
+    """Return a JobSet that a user submits, without a TrainJob."""
+    spec = job(name, pods, scheduler=scheduler)["spec"]
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": "default", **meta},
+        "spec": {"replicatedJobs": [{"name": "node", "replicas": 2, "template": {"spec": spec}}]},
+    }
+
+
 def staged_trainjob(nodes: int = 3) -> list[Fields]:
     """Return a TrainJob with a launcher that is created later, and its runtime."""
 

@@ -1,5 +1,6 @@
 """What commands say before they ask any cluster, and when none can be asked."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,13 +19,15 @@ REFUSED: list[Case[list[str], str]] = [
     Case(
         "a node has no why",
         ["why", "node/x"],
-        "trainer-kai: NAME: 'node/x' must be the name of a Train",
+        "trainer-kai: NAME: 'node/x' must be the name of a workload or pod",
     ),
     Case(
         "an empty name is refused",
         ["why", "pod/"],
-        "trainer-kai: NAME: 'pod/' must be the name of a TrainJob",
+        "trainer-kai: NAME: 'pod/' must be the name of a workload or pod, or trainjob/NAME",
     ),
+    Case("a list without a cluster", ["list", "-A"], "trainer-kai: kubeconfig: no such file: "),
+    Case("all that waits, without a cluster", ["why"], "trainer-kai: kubeconfig: no such file: "),
     Case("why without a cluster", ["why", "job"], "trainer-kai: kubeconfig: no such file: "),
     Case("a doctor without a cluster", ["doctor"], "trainer-kai: kubeconfig: no such file: "),
     Case("queues without a cluster", ["queue", "list"], "trainer-kai: kubeconfig: no such file: "),
@@ -69,6 +72,17 @@ def test_what_cannot_be_asked_is_reported_in_one_line(
     assert output.out == ""
     (line,) = output.err.splitlines()
     assert line.startswith(case.want)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_a_shell_completes_commands_and_flags(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of all commands, without a question to any process."""
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert {"simulate", "queue", "release"} <= set(re.findall(r"[a-z]+", script))
+    assert "waiting" in script
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

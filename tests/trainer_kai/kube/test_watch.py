@@ -135,6 +135,7 @@ class WatchHarness:
         *,
         timing: WatchTiming = TIMING,
         clock: VirtualClock | None = None,
+        optional: bool = False,
     ) -> None:
         self.kube = kube
         self.clock = clock or VirtualClock()
@@ -142,7 +143,9 @@ class WatchHarness:
         rest_config = RestConfig("https://fake", StaticToken(""), origin="the test")
         client = Client(rest_config, kube, self.clock, NoRequestObserver())
         target = ListTarget(THINGS, "default")
-        self.watch = Watch(client, target, self.consumer, timing=timing, jitter=lambda: 0.5)
+        self.watch = Watch(
+            client, target, self.consumer, timing=timing, jitter=lambda: 0.5, optional=optional
+        )
 
     @property
     def reported(self) -> list[tuple[DeltaType, str]]:
@@ -322,6 +325,43 @@ async def test_an_api_server_that_is_away_at_the_start_is_reported_at_once() -> 
         assert len(run.consumer.failures) == 1
         await run.clock.advance(LONG_S)
         assert run.watch.not_synced_reason() == ""
+
+
+async def test_an_optional_kind_that_is_not_served_has_no_objects() -> None:
+    """Nothing waits for it, and it is found within a minute after its definition is there."""
+    kube = FakeKube()
+    kube.refuse(404, 404)
+    harness = WatchHarness(kube, WatchRecorder(), optional=True)
+    async with _running_harness(harness) as run:
+        assert (run.consumer.synced, run.watch.not_synced_reason()) == (1, "")
+        kube.put("a")
+        assert await _waits(run, 2) == pytest.approx([45.0, 45.0])
+        await run.clock.advance(0)
+
+        assert run.reported == [(DeltaType.ADDED, "a")]
+        assert run.consumer.failures == []
+        assert len(kube.requests) == 4  # two lists in vain, one list, one watch
+
+
+async def test_the_objects_of_a_definition_that_is_deleted_are_gone() -> None:
+    """They are reported once, and so are those of the next definition."""
+    kube = FakeKube()
+    kube.put("a")
+    async with _running_harness(WatchHarness(kube, WatchRecorder(), optional=True)) as run:
+        kube.refuse(404)
+        kube.break_streams()
+        await run.clock.advance(1)
+        assert run.reported == [(DeltaType.ADDED, "a"), (DeltaType.DELETED, "a")]
+        await run.clock.advance(60)
+        assert run.state == kube.versions
+
+
+async def test_a_kind_that_has_to_be_served_is_waited_for() -> None:
+    kube = FakeKube()
+    kube.refuse(404)
+    async with _running(kube) as run:
+        assert run.consumer.synced == 0
+        assert "is their CRD installed?" in run.watch.not_synced_reason()
 
 
 async def _waits(run: WatchHarness, count: int) -> list[float]:

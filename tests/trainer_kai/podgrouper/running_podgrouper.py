@@ -35,7 +35,10 @@ class FakeApiServer:
         kinds = ("jobsets", "jobs", "pods", "podgroups", "priorityclasses")
         self.lists: dict[str, list[Any]] = {"trainjobs": [trainjob()], **{it: [] for it in kinds}}
         self.writes: list[tuple[Request, Any]] = []
+        self.reads: dict[str, int] = {}  # by path
         self.written = asyncio.Event()
+        self.forbidden: set[str] = set()  # plurals of which no object can be read
+        self.served: list[tuple[str, str, str]] = []  # other kinds: group, plural and kind
         self.failing: dict[str, list[int]] = {}  # which writes of a kind are refused, from 1 on
         self.hold_lists: asyncio.Event | None = None  # until then no PodGroup is listed
         self.hold_answers: asyncio.Event | None = None  # until then no write of a group is answered
@@ -47,7 +50,14 @@ class FakeApiServer:
         if request.method == "GET":
             if self.hold_lists and request.path.endswith("/podgroups"):
                 await self.hold_lists.wait()
-            items = self.lists[request.path.rpartition("/")[2]]
+            self.reads[request.path] = self.reads.get(request.path, 0) + 1
+            if "/namespaces/" in request.path:
+                return self._object(request.path)
+            if request.path in {"/api", "/apis"}:
+                return self._discovery(request.path)
+            items = self.lists.get(request.path.rpartition("/")[2])
+            if items is None:
+                return error_answer(404, reason="NotFound")
             body = {"metadata": {"resourceVersion": "10"}, "items": items}
             return ApiResponse(200, json.dumps(body).encode())
         assert request.body is not None
@@ -61,6 +71,39 @@ class FakeApiServer:
         if "/pods/" in request.path and self._refusals:
             return self._refusals.pop(0)
         return ApiResponse(200, request.body)
+
+    def _object(self, path: str) -> ApiResponse:
+        *_, namespace, plural, name = path.split("/")
+        if plural in self.forbidden:
+            return error_answer(403, reason="Forbidden")
+        for it in self.lists.get(plural, ()):
+            if it["metadata"]["name"] == name and namespace in {
+                it["metadata"].get("namespace"),
+                "v1",
+            }:
+                return ApiResponse(200, json.dumps(it).encode())
+        return error_answer(404, reason="NotFound")
+
+    def _discovery(self, path: str) -> ApiResponse:
+        groups = [
+            {
+                "metadata": {"name": group},
+                "versions": [
+                    {
+                        "version": "v1",
+                        "resources": [
+                            {
+                                "resource": plural,
+                                "scope": "Cluster" if plural == "clusters" else "Namespaced",
+                                "responseKind": {"kind": kind},
+                            }
+                        ],
+                    }
+                ],
+            }
+            for group, plural, kind in (self.served if path == "/apis" else ())
+        ]
+        return ApiResponse(200, json.dumps({"items": groups}).encode())
 
     @asynccontextmanager
     async def stream(
@@ -152,6 +195,56 @@ def jobset(runtime: str = "torch-distributed") -> tuple[dict[str, Any], dict[str
         "ownerReferences": [{**reference, "controller": True}],
     }
     return obj, {"metadata": metadata}
+
+
+def batch_job(name: str, **metadata: Any) -> dict[str, Any]:
+    """Return an admitted Job of four pods that start together."""
+    annotations = {"trainer-kai.dev/admitted": "v1", "kai.scheduler/batch-min-member": "4"}
+    own = {"namespace": "default", "name": name, "uid": f"uid-{name}", "resourceVersion": "5"}
+    labels = {"kai.scheduler/queue": "team-a"}
+    template = {
+        "metadata": {"labels": {"trainer-kai.dev/gang": "Main"}},
+        "spec": {"schedulerName": "kai-scheduler"},
+    }
+    return {
+        "metadata": {**own, "labels": labels, "annotations": annotations, **metadata},
+        "spec": {"parallelism": 4, "completionMode": "NonIndexed", "template": template},
+    }
+
+
+def job_pod(name: str, job: dict[str, Any]) -> dict[str, Any]:
+    pod = straggler(name, job)
+    pod["metadata"]["labels"] = {
+        "trainer-kai.dev/gang": "Main",
+        "batch.kubernetes.io/job-name": job["metadata"]["name"],
+        "batch.kubernetes.io/controller-uid": job["metadata"]["uid"],
+    }
+    return pod
+
+
+def owned(kind: str, name: str, owner: Any = None, **metadata: Any) -> dict[str, Any]:
+    """Return an object of a kind, as its group and kind, below another one."""
+    group, _, only_kind = kind.rpartition(".")
+    own = {"namespace": "default", "name": name, "uid": f"uid-{name}", "resourceVersion": "5"}
+    obj: dict[str, Any] = {
+        "apiVersion": f"{group}/v1" if group else "v1",
+        "kind": only_kind,
+        "metadata": {**own, **metadata},
+    }
+    if owner is not None:
+        obj["metadata"]["ownerReferences"] = [reference(owner)]
+    return obj
+
+
+def reference(owner: dict[str, Any], **more: Any) -> dict[str, Any]:
+    meta = owner["metadata"]
+    named = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"]}
+    return {**named, "uid": meta["uid"], "controller": True, **more}
+
+
+def owned_pod(name: str, owner: Any = None, **metadata: Any) -> dict[str, Any]:
+    pod = owned("Pod", name, owner, **metadata)
+    return {**pod, "spec": {"schedulerName": "kai-scheduler"}, "status": {"phase": "Pending"}}
 
 
 def straggler(name: str, job: dict[str, Any]) -> dict[str, Any]:

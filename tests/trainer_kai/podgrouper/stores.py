@@ -35,10 +35,10 @@ def change_jobset(store: PodgrouperStore, jobset: JobSet) -> ObjectKey | None:
     return store.workload_changed(workload.key, workload)
 
 
-def trainjob_for(jobset: JobSet, uid: str = "") -> tuple[ObjectKey, PartialObject]:
+def trainjob_for(jobset: JobSet, **meta: Any) -> tuple[ObjectKey, PartialObject]:
     (owner,) = jobset.metadata.owner_references
     key = ObjectKey("TrainJob", jobset.metadata.namespace, owner.name)
-    metadata = {"namespace": key.namespace, "name": key.name, "uid": uid or owner.uid}
+    metadata = {"namespace": key.namespace, "name": key.name, "uid": owner.uid, **meta}
     return key, decode(PartialObject, encode({"metadata": metadata}))
 
 
@@ -94,7 +94,7 @@ def _owned(fields: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def next_plan(store: PodgrouperStore, rules: GroupingRules = BUNDLED) -> GroupingPlan:
-    (found,) = store.workloads.values()
+    (found,) = map(store.with_owner_values, store.workloads.values())
     has_owner = store.has_owner(found)
     observed = ObservedState(store.groups(found.metadata.uid), has_owner=has_owner)
     return plan(found, observed, store.members(found), rules)

@@ -17,31 +17,39 @@ from tests.trainer_kai.podgrouper.stores import (
     job_for,
     next_plan,
     store_with,
+    trainjob_for,
 )
 from trainer_kai.api.bounds import MOST_SUB_GROUPS
+from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ADMITTED,
     BATCH_MIN_MEMBER,
     CONTROLLER_UID,
+    FOLLOWS_TRAINJOB,
     GANG,
     NODE_POOL,
     POD_GROUP,
     PREEMPTIBILITY,
+    PREEMPTION_DELAY,
+    PRIORITY_CLASS_NAME,
     QUEUE,
     RESERVED,
+    STALENESS_GRACE_PERIOD,
     SUBGROUP,
     TOPOLOGY,
     TOPOLOGY_REQUIRED,
 )
 from trainer_kai.podgrouper.plan import GroupingPlan, ObservedState, plan
 from trainer_kai.podgrouper.store import PodgrouperStore
+from trainer_kai.policy.podgroups.followed_values import followed_names
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.workloads.jobset import jobset_workload
 from trainer_kai.policy.workloads.workload import ObjectKey
 
 TORCH = "torch-distributed"
 DEEPSPEED = "deepspeed-distributed"
+JOB = ObjectKey("JobSet", "default", "job")
 OTHER_RULES = {"annotations": {ADMITTED: "v2"}}
 
 
@@ -55,6 +63,80 @@ def test_groups_are_made_once(runtime: str, rules: GroupingRules) -> None:
     assert first.is_first
     assert len(first.apply) == len(first.podgroup_plan.podgroups) > 0
     assert next_plan(store, rules) == GroupingPlan(podgroup_plan=first.podgroup_plan)
+
+
+# labels and annotations of a TrainJob that its JobSet follows -> the fields of the PodGroup
+FOLLOWED: list[Case[dict[str, dict[str, str]], dict[str, Any]]] = [
+    Case(
+        "another priority class",
+        {"labels": {PRIORITY_CLASS_NAME: "build"}},
+        {"priorityClassName": "build"},
+    ),
+    Case(
+        "another preemptibility",
+        {"labels": {PREEMPTIBILITY: "non-preemptible"}},
+        {"preemptibility": "non-preemptible"},
+    ),
+    Case(
+        "a topology and delays",
+        {
+            "annotations": {
+                TOPOLOGY: "dc",
+                TOPOLOGY_REQUIRED: "rack",
+                PREEMPTION_DELAY: "5m",
+                STALENESS_GRACE_PERIOD: "30s",
+            }
+        },
+        {
+            "topologyConstraint": {"topology": "dc", "requiredTopologyLevel": "rack"},
+            "preemptionDelay": "5m",
+            "stalenessGracePeriod": "30s",
+        },
+    ),
+]
+
+
+def following(**copied: dict[str, str]) -> JobSet:
+    """Return a JobSet that follows its TrainJob in all values, with those that it had then."""
+    names = followed_names({}, {})
+    fields = recorded(TORCH)
+    fields["metadata"].setdefault("annotations", {})[FOLLOWS_TRAINJOB] = names
+    for what, values in copied.items():
+        fields["metadata"].setdefault(what, {}).update(values)
+    return admitted(fields)
+
+
+def spec_of(store: PodgrouperStore) -> dict[str, Any]:
+    (fields,) = next_plan(store).apply
+    spec: dict[str, Any] = fields["spec"]
+    return spec
+
+
+@pytest.mark.parametrize("case", FOLLOWED, ids=ids)
+def test_a_podgroup_follows_its_trainjob(
+    case: Case[dict[str, dict[str, str]], dict[str, Any]],
+) -> None:
+    """A change reconciles the JobSet; a removed value is none again."""
+    ours = following(**case.given)
+    store = store_with(ours)
+    bare = spec_of(store)
+    assert bare["priorityClassName"] == "train"
+    assert bare.keys().isdisjoint(case.want.keys() - {"priorityClassName"})
+
+    assert store.owner_changed(*trainjob_for(ours, **case.given)) == {JOB}
+    assert spec_of(store).items() >= case.want.items()
+    assert store.owner_changed(*trainjob_for(ours, **case.given)) == frozenset()
+    assert store.owner_changed(*trainjob_for(ours)) == {JOB}
+    assert spec_of(store) == bare
+
+
+def test_a_value_of_the_runtime_does_not_follow() -> None:
+    """Nor any of a JobSet that an earlier version admitted."""
+    ours = admitted(recorded(TORCH))
+    store = store_with(ours)
+    store.owner_changed(*trainjob_for(ours, labels={PRIORITY_CLASS_NAME: "build"}))
+
+    assert spec_of(store)["priorityClassName"] == "train"
 
 
 def suspended(obj: dict[str, Any]) -> None:

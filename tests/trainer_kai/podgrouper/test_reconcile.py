@@ -9,7 +9,9 @@ from tests.support.fakes.scripted_transport import error_answer
 from tests.trainer_kai.podgrouper.running_podgrouper import (
     PATIENCE_S,
     FakeApiServer,
+    batch_job,
     grouping,
+    job_pod,
     jobset,
     straggler,
     trainjob,
@@ -105,6 +107,40 @@ async def test_a_pod_that_is_gone_keeps_nobody_waiting(refusal: ApiResponse) -> 
         await asyncio.sleep(0.05)
 
     assert [body["metadata"]["uid"] for _, body in cluster.writes_of("pods")] == ["uid-a", "uid-b"]
+
+
+async def test_a_job_of_a_user_gets_a_flat_podgroup() -> None:
+    """Its pods are assigned without a sub-group; the Job of a JobSet gets none."""
+    cluster = FakeApiServer()
+    own = batch_job("train")
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "x", "uid": "u"}
+    of_jobset = batch_job("part", ownerReferences=[{**owner, "controller": True}])
+    pods = [job_pod(name, own) for name in ("a", "b")]
+    cluster.lists |= {"jobs": [own, of_jobset], "pods": [*pods, job_pod("c", of_jobset)]}
+    async with grouping(cluster):
+        await cluster.until("pods", 2)
+        await cluster.until("events", 1)
+        await cluster.until_seen()
+
+    [(_, group)] = cluster.writes_of("podgroups")
+    assert group["metadata"]["name"] == "pg-train-uid-train"
+    assert group["metadata"]["ownerReferences"][0]["kind"] == "Job"
+    assert (group["spec"]["minMember"], group["spec"]["queue"]) == (4, "team-a")
+    assert [body["metadata"] for _, body in cluster.writes_of("pods")] == [
+        {"uid": f"uid-{it}", "annotations": {"pod-group-name": "pg-train-uid-train"}} for it in "ab"
+    ]
+    [(_, event)] = cluster.writes_of("events")
+    assert event["involvedObject"]["kind"] == "Job"
+
+
+async def test_kinds_that_are_not_served_stop_nothing() -> None:
+    """Where no Trainer and no JobSet is installed, Jobs are grouped."""
+    cluster = FakeApiServer()
+    del cluster.lists["jobsets"], cluster.lists["trainjobs"]
+    cluster.lists["jobs"] = [batch_job("train")]
+    async with grouping(cluster) as health:
+        await cluster.until("podgroups", 1)
+        assert not any(health.readiness().values())
 
 
 def _orphan(name: str, *, manager: str = "trainer-kai-podgrouper") -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from tests.support.workloads.jobsets import UID, admitted, pod, recorded
+from tests.trainer_kai.podgrouper.running_podgrouper import batch_job, job_pod
 from tests.trainer_kai.podgrouper.stores import (
     BUNDLED,
     NAME,
@@ -15,8 +16,12 @@ from tests.trainer_kai.podgrouper.stores import (
     trainjob_for,
 )
 from trainer_kai.api.cluster_kinds import PriorityClass
+from trainer_kai.api.decode import decode, encode
+from trainer_kai.api.jobset import Job
 from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.pod import Pod
 from trainer_kai.podgrouper.store import PodgrouperStore
+from trainer_kai.policy.workloads.job import job_workload
 from trainer_kai.policy.workloads.jobset import jobset_workload
 from trainer_kai.policy.workloads.workload import ObjectKey
 
@@ -65,13 +70,38 @@ def test_another_trainjob_of_the_same_name_is_not_the_one_that_is_named() -> Non
     assert not store.has_owner(jobset_workload(ours))
 
 
+def test_a_job_that_a_jobset_takes_over_is_forgotten() -> None:
+    """It is a part of that workload from then on."""
+    store, key = PodgrouperStore(counts=False), ObjectKey("Job", "default", "train")
+    ours = job_workload(decode(Job, encode(batch_job("train"))))
+    assert ours is not None
+    assert store.workload_changed(key, ours) == key
+    assert store.pod_changed(POD, decode(Pod, encode(job_pod("a", batch_job("train"))))) == key
+    assert [it.key for it in store.members(ours)] == [POD]
+
+    assert store.workload_changed(key, None) is None
+    assert store.workloads == {}
+
+
+def test_a_pod_of_another_job_with_its_name_is_no_member() -> None:
+    """The Job was deleted and created again; pods of the first one may still be there."""
+    store = PodgrouperStore(counts=False)
+    ours = job_workload(decode(Job, encode(batch_job("train"))))
+    assert ours is not None
+    store.workload_changed(ours.key, ours)
+    before = job_pod("a", batch_job("train", uid="another"))
+    store.pod_changed(POD, decode(Pod, encode(before)))
+
+    assert list(store.members(ours)) == []
+
+
 def test_a_kind_without_owners_waits_for_none() -> None:
     """Its workloads are created by users, and an owner that one names makes no difference."""
     ours = jobset_workload(admitted(recorded("torch-distributed")))
     kind = ours.kind._replace(owner=None)
     store = PodgrouperStore(counts=False)
     assert not store.has_owner(ours)
-    assert store.has_owner(replace(ours, kind=kind, owner=None))
+    assert store.has_owner(replace(ours, kind=kind, owner=None, needs_owner=False))
 
 
 def test_two_kinds_may_have_workloads_of_one_name() -> None:

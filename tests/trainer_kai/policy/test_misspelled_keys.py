@@ -156,6 +156,7 @@ def test_no_name_that_we_know_is_taken_for_another() -> None:
         f"metadata.labels[{it}]"
         for it in (
             *(names.TOPOLOGY, names.TOPOLOGY_REQUIRED, names.TOPOLOGY_PREFERRED),
+            *(names.SEGMENT_SIZE, names.SEGMENT_REQUIRED, names.SEGMENT_PREFERRED),
             *(names.BATCH_MIN_MEMBER, names.PREEMPTION_DELAY, names.STALENESS_GRACE_PERIOD),
             *(names.SKIP_PODGROUPER, names.LAST_CHECKPOINT),
         )

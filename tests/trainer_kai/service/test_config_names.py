@@ -61,6 +61,23 @@ NAMES: list[Case[tuple[str, ...], list[str]]] = [
             )
         ],
     ),
+    Case(
+        "classes of kinds",
+        ("webhook", "--kind-defaults=Deployment.apps=train, Notebook=build/preemptible"),
+        [],
+    ),
+    Case(
+        "a kind without a class",
+        ("podgrouper", "--kind-defaults=Deployment,notebook=build,Job=train/never"),
+        [
+            "flag --kind-defaults: "
+            + "; ".join(
+                f"{it!r} should be a kind and a PriorityClass, such as Deployment.apps=train, or "
+                "also preemptible or non-preemptible, such as Job.batch=train/preemptible"
+                for it in ("Deployment", "notebook=build", "Job=train/never")
+            )
+        ],
+    ),
     Case("no namespace of a KAI", ("scheduler", "--kai-namespaces="), []),
     Case(
         "without the one by which anything starts",

@@ -24,6 +24,7 @@ SMALL_LABELS = {
     "verb",
 }
 SMALL_LABELS |= {"queue_name", "reason"}
+SMALL_LABELS |= {"node"}  # at most 100 of them
 
 
 def shown(metrics: Metrics) -> list[str]:
@@ -49,6 +50,15 @@ def test_the_attribute_says_the_name() -> None:
         f"trainer_kai_{attribute}{'_total' if metric.kind is Counter else ''}"
         for attribute, metric in ours.items()
     ]
+
+
+def test_gauges_may_be_set_when_they_are_read() -> None:
+    """The same reader sees them, and the next one sees them anew."""
+    metrics, seen = Metrics(), iter((2, 3))
+    metrics.call_before_reads(lambda: metrics.unusable_gpus.labels("cpu").set(next(seen)))
+
+    series = 'trainer_kai_unusable_gpus{cause="cpu"}'
+    assert [f"{series} {it}.0" in shown(metrics) for it in (2, 3)] == [True, True]
 
 
 def test_all_are_there_before_anything_happened() -> None:

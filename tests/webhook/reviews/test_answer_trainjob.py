@@ -159,7 +159,7 @@ async def test_when_it_cannot_be_asked(case: Case[tuple[str | None, str], Review
 
 async def test_a_slow_review_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """An API server that is slow for one TrainJob holds no other up."""
-    monkeypatch.setattr(answer_trainjob, "_LOOKUP_TIMEOUT_S", 600.0)
+    monkeypatch.setattr(answer_trainjob, "LOOKUP_TIMEOUT_S", 600.0)
     lookups = FakeLookups()
     lookups.takes_s = 600.0
     async with reviewing_webhook(lookups) as (served, _):

@@ -12,8 +12,9 @@ from tests.webhook.trainjob_reviews import ReviewResult, ask
 from tests.webhook.trainjobs import CLUSTER_RUNTIME, patch, submitted
 from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.decode import decode, encode
-from trainer_kai.api.meta import Key
-from trainer_kai.api.resources import NODES, PRIORITY_CLASSES
+from trainer_kai.api.kai_kinds import Topology, TopologyLevel, TopologySpec
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.resources import NODES, PRIORITY_CLASSES, TOPOLOGIES
 from trainer_kai.api.trainjob import Runtime
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.cache.runtimes import MAX_TEXT_BYTES, RuntimeCache, WatchedRuntime
@@ -182,23 +183,43 @@ async def test_lint_messages(case: Case[tuple[LintPolicy, Obj, Obj | None], Revi
         )
 
 
-@pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL])
-async def test_a_required_topology_is_warned_of_where_our_scheduler_places(
-    rules: GroupingRules,
-) -> None:
-    """KAI does what it asks for."""
-    notes = {"kai.scheduler/topology": "dc", "kai.scheduler/topology-required-placement": "rack"}
-    async with serving(admission_policy=AdmissionPolicy(rules, lint=WARN)) as served:
-        known_to(served)
-        found = await ask(served, submitted(annotations=notes))
+TOPOLOGY = "kai.scheduler/topology"
+RACK = f"{TOPOLOGY}-required-placement"
+# The annotations of a TrainJob; what follows from them where the only Topology has racks.
+PLACEMENTS = [
+    Case("a level that exists", {TOPOLOGY: "racks", RACK: "rack"}, ""),
+    Case(
+        "a Topology that does not exist",
+        {TOPOLOGY: "dc", RACK: "rack"},
+        f"metadata.annotations[{TOPOLOGY}]: Topology 'dc' does not exist, so no pod starts until "
+        "it does. Name an existing one: racks",
+    ),
+    Case(
+        "a level that does not exist",
+        {TOPOLOGY: "racks", RACK: "block"},
+        f"metadata.annotations[{RACK}]: Topology 'racks' has no level 'block', so no pod starts "
+        "until it does. Name one of its levels: rack",
+    ),
+]
 
-    warning = (
-        "metadata.annotations[kai.scheduler/topology-required-placement]: required topology "
-        "level 'rack' of Topology 'dc' is not supported yet, so the pods never start. Remove the "
-        "annotation, or use "
-        "kai.scheduler/topology-preferred-placement"
-    )
-    assert found == ReviewResult(0, "", [warning] if rules.mode == "bundled" else [])
+
+@pytest.mark.parametrize("case", PLACEMENTS, ids=ids)
+@pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL])
+async def test_a_placement_by_topology(
+    rules: GroupingRules, case: Case[dict[str, str], str]
+) -> None:
+    """One that exists is no reason to deny; both schedulers do what it asks for."""
+    async with serving(admission_policy=AdmissionPolicy(rules, lint=DENY)) as served:
+        known_to(served)
+        racks = TopologySpec(levels=(TopologyLevel(node_label="rack"),))
+        served.cache.cluster.put_topology(Topology(metadata=Meta(name="racks"), spec=racks))
+        served.cache.cluster.mark_listed(TOPOLOGIES.plural)
+        node = {"metadata": {"name": "n", "labels": {"rack": "r"}}}
+        node["status"] = {"allocatable": {"cpu": "8", "pods": "10", GPU: "8"}}
+        served.cache.cluster.put_node(decode(Node, encode(node)))
+        found = await ask(served, submitted(annotations=case.given))
+
+    assert (found.message if found.code else "", found.code) == (case.want, 422 if case.want else 0)
 
 
 async def test_until_a_runtime_is_known_there_is_no_message() -> None:

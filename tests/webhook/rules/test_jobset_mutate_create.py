@@ -27,6 +27,7 @@ from tests.webhook.objects import (
     template,
     written,
 )
+from trainer_kai.api.names import FOLLOWS_TRAINJOB
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.admission.review import UNCHANGED
 from webhook.rules.jobset_mutate import JobSetContext, read_jobset
@@ -224,12 +225,20 @@ LABELS = {
 }
 
 
+FOLLOWED = (
+    "priorityClassName,kai.scheduler/preemptibility,kai.scheduler/topology,"
+    "kai.scheduler/topology-required-placement,kai.scheduler/topology-preferred-placement,"
+    "kai.scheduler/batch-min-member,kai.scheduler/preemption-delay,"
+    "kai.scheduler/staleness-grace-period"
+)
+
+
 def test_metadata_of_the_trainjob_is_carried() -> None:
     """All of them, and no others."""
     patched = applied(obj := jobset(), reviewed_jobset(obj, jobset_context(LABELS, WISHES)))
 
     assert patched["metadata"]["labels"] == {**LABELS, QUEUE: "default-queue"}
-    assert patched["metadata"]["annotations"] == {**WISHES, **MARKED}
+    assert patched["metadata"]["annotations"] == {**WISHES, **MARKED, FOLLOWS_TRAINJOB: FOLLOWED}
 
 
 def test_metadata_of_the_jobset_stays() -> None:
@@ -241,7 +250,9 @@ def test_metadata_of_the_jobset_stays() -> None:
 
     assert patched["metadata"]["labels"]["priorityClassName"] == "train"
     assert patched["metadata"]["labels"]["kai.scheduler/node-pool"] == "a"
-    assert patched["metadata"]["annotations"] == {**dict.fromkeys(WISHES, ""), **MARKED}
+    own = dict.fromkeys(WISHES, "")
+    follows = {FOLLOWS_TRAINJOB: "kai.scheduler/preemptibility"}
+    assert patched["metadata"]["annotations"] == {**own, **MARKED, **follows}
 
 
 SHARE = {"gpu-fraction": "0.5", "mps": "true"}
@@ -275,6 +286,22 @@ def test_a_share_of_a_gpu_is_carried_to_the_pods_that_train(rules: GroupingRules
         suspended = {**patched, "spec": {**patched["spec"], "suspend": True}}
         assert reviewed_jobset(suspended, changed, rules, patched).operations == ()
         assert reviewed_jobset(patched, changed, rules, suspended).operations == ()
+
+
+def test_segments_are_carried_to_the_pods_that_are_divided() -> None:
+    """The TrainJob's, and before them those of the runtime's template."""
+    size, level = "kai.scheduler/segment-size", "kai.scheduler/segment-topology-required-placement"
+    many, single = job("node"), job("node")
+    single["template"]["spec"]["parallelism"] = 1
+    context = jobset_context(annotations={size: "4", level: "rack"})
+    found = []
+    for it, own in ((many, {}), (many, {size: "8"}), (single, {})):
+        obj = jobset(it, annotations=own)
+        patched = applied(obj, reviewed_jobset(obj, context, BUNDLED))
+        found.append(template(patched["spec"]["replicatedJobs"][0]).get("annotations"))
+        assert reviewed_jobset(patched, context, BUNDLED).operations == ()
+
+    assert found == [{size: "4", level: "rack"}, {size: "8", level: "rack"}, None]
 
 
 # JobSets that are not ours

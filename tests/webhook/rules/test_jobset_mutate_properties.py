@@ -25,6 +25,7 @@ from tests.webhook.objects import (
     reviewed_jobset,
 )
 from trainer_kai.api.meta import Key
+from trainer_kai.api.names import FOLLOWS_TRAINJOB
 from trainer_kai.policy.expand.jobset import CARRIED_ANNOTATIONS, CARRIED_LABELS
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.cache.admission_cache import TrainJobSummary
@@ -43,7 +44,10 @@ ANNOTATIONS: Final = (
 )
 OURS: Final = {
     *(("metadata", "labels", name) for name in (QUEUE, *CARRIED_LABELS)),
-    *(("metadata", "annotations", name) for name in (ADMITTED, *CARRIED_ANNOTATIONS)),
+    *(
+        ("metadata", "annotations", name)
+        for name in (ADMITTED, FOLLOWS_TRAINJOB, *CARRIED_ANNOTATIONS)
+    ),
 }
 
 values: Final = st.sampled_from(["a", "b", "", "true", "false", "v1", "Not A Value", "ü"])

@@ -13,6 +13,7 @@ from tests.webhook.objects import (
     CONTEXT,
     EXTERNAL,
     GANG,
+    OWNER,
     QUEUE,
     Obj,
     WrittenFields,
@@ -303,8 +304,17 @@ LEFT: list[Case[tuple[Any, Obj], None]] = [
         None,
     ),
     Case(
-        "one without an owner any more",
-        (PLAIN, {**PLAIN, "metadata": {**PLAIN["metadata"], "ownerReferences": []}}),
+        "one that another object controls now",
+        (
+            PLAIN,
+            {
+                **PLAIN,
+                "metadata": {
+                    **PLAIN["metadata"],
+                    "ownerReferences": [{**OWNER, "kind": "Workflow"}],
+                },
+            },
+        ),
         None,
     ),
 ]

@@ -17,6 +17,7 @@ from tests.webhook.objects import (
     request,
     reviewed_pod,
 )
+from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.admission.review import UNCHANGED
 from webhook.rules.pod_podgroup import mutate_pod
 
@@ -97,6 +98,30 @@ def test_a_podgroup_that_a_template_names_is_replaced() -> None:
     )
 
 
+JOB_LABELS = {
+    "batch.kubernetes.io/job-name": "train",
+    "batch.kubernetes.io/controller-uid": "4-5",
+    GANG: "Main",
+}
+
+
+@pytest.mark.parametrize("rules", [BUNDLED, EXTERNAL], ids=["bundled", "external"])
+def test_a_pod_of_a_job_is_in_no_sub_group(rules: GroupingRules) -> None:
+    """The PodGroup of a Job is flat, and follows from the labels of the Job controller."""
+    given = pod(labels=JOB_LABELS)
+    answer = reviewed_pod(given, rules)
+
+    assert answer.operations == (add("/metadata/annotations", {GROUP: "pg-train-4-5"}),)
+    assert reviewed_pod(applied(given, answer), rules).operations == ()
+
+
+def test_a_pod_of_a_jobset_is_not_one_of_its_job() -> None:
+    """It has the labels of both, and the PodGroup is that of the JobSet."""
+    given = pod(labels={**JOB_LABELS, **LABELS})
+
+    assert applied(given, reviewed_pod(given))["metadata"]["annotations"][GROUP] == "pg-job-1-2-3"
+
+
 # metadata -> why it joins no group
 FORGED: list[Case[dict[str, Any], str]] = [
     Case("a pod without a controller", {"ownerReferences": None}, "its controller is not a Job"),
@@ -118,6 +143,11 @@ FORGED: list[Case[dict[str, Any], str]] = [
     *(
         Case(f"no {name}", {"labels": without(name)}, f"it lacks the label {name}")
         for name in without(GANG)
+    ),
+    Case(
+        "a Job without a uid",
+        {"labels": {**JOB_LABELS, "batch.kubernetes.io/controller-uid": ""}},
+        "it lacks the label batch.kubernetes.io/controller-uid",
     ),
     Case(
         "an empty label is none",

@@ -5,7 +5,14 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.webhook.objects import Obj, denied, request, told
-from trainer_kai.api.kai_kinds import QueueResource, QueueResources, QueueSpec, QueueStatus
+from trainer_kai.api.kai_kinds import (
+    QueueResource,
+    QueueResources,
+    QueueSpec,
+    QueueStatus,
+    TopologyLevel,
+    TopologySpec,
+)
 from trainer_kai.api.meta import Key, Meta, OwnerReference
 from webhook.rules.queue_validate import (
     DeletedQueue,
@@ -152,6 +159,57 @@ def test_a_misspelled_annotation_is_reported_at_creation() -> None:
     obj["metadata"]["annotations"] = {"trainer-kai.dev/acces": "closed"}
     assert "trainer-kai.dev/access" in reviewed(obj)
     assert reviewed(obj, queue()) == ""
+
+
+NAMES = "metadata.annotations[kai.scheduler/topology"
+RACKS: Obj = {
+    "kai.scheduler/topology": "racks",
+    "kai.scheduler/topology-required-placement": "rack",
+    "kai.scheduler/topology-preferred-placement": "host",
+}
+TOPOLOGIES: list[Case[Obj, str]] = [
+    Case("levels that exist", RACKS, ""),
+    Case(
+        "no such Topology",
+        {**RACKS, "kai.scheduler/topology": "rack"},
+        (
+            f"{NAMES}]: Topology 'rack' does not exist, so it has no effect. Name an existing one: "
+            "racks"
+        ),
+    ),
+    Case(
+        "no such level",
+        {**RACKS, "kai.scheduler/topology-required-placement": "row"},
+        (
+            f"{NAMES}-required-placement]: Topology 'racks' has no level 'row', so it has no "
+            "effect. Name one of its levels: rack, host"
+        ),
+    ),
+    Case(
+        "no Topology",
+        {"kai.scheduler/topology-required-placement": "rack"},
+        f"{NAMES}-required-placement]: can only be set together with kai.scheduler/topology",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", TOPOLOGIES, ids=ids)
+def test_the_default_topology_of_a_queue(case: Case[Obj, str]) -> None:
+    """A warning, because the scheduler ignores it; an update that leaves it as it was has none."""
+    levels = (TopologyLevel(node_label="rack"), TopologyLevel(node_label="host"))
+    known = KNOWN._replace(topologies={"racks": TopologySpec(levels=levels)})
+    obj = queue()
+    obj["metadata"]["annotations"] = case.given
+
+    assert reviewed(obj, known=known) == case.want
+    assert reviewed(obj, queue(), known) == case.want
+    assert reviewed(obj, obj, known) == ""
+
+
+def test_topologies_that_are_not_listed_do_not_count_as_missing() -> None:
+    obj = queue()
+    obj["metadata"]["annotations"] = RACKS
+    assert reviewed(obj) == ""
 
 
 POD = {"group": "", "version": "v1", "kind": "Pod"}

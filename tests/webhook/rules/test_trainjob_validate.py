@@ -280,6 +280,41 @@ def test_only_new_faults_give_warnings() -> None:
 KUEUE = {"kueue.x-k8s.io/queue-name": "lent"}
 
 
+# what changes on a TrainJob -> the fields with a warning
+TOO_LATE: list[Case[dict[str, dict[str, str]], list[str]]] = [
+    Case(
+        "a share",
+        {"annotations": {"gpu-fraction": "0.5"}},
+        ["metadata.annotations[gpu-fraction]"],
+    ),
+    Case(
+        "the pool",
+        {"labels": {"kai.scheduler/node-pool": "a"}},
+        ["metadata.labels[kai.scheduler/node-pool]"],
+    ),
+    Case(
+        "who groups the pods",
+        {"annotations": {"kai.scheduler/skip-podgrouper": "true"}},
+        ["metadata.annotations[kai.scheduler/skip-podgrouper]"],
+    ),
+    Case("a priority follows", {"labels": {"priorityClassName": "train"}}, []),
+    Case("a delay follows", {"annotations": {"kai.scheduler/preemption-delay": "5m"}}, []),
+]
+
+
+@pytest.mark.parametrize("case", TOO_LATE, ids=ids)
+def test_a_change_that_comes_too_late_gives_a_warning(
+    case: Case[dict[str, dict[str, str]], list[str]],
+) -> None:
+    """With the steps that work; at creation there is none."""
+    changed = submitted(**case.given)
+    _, warnings = messages(validated_trainjob(changed, old=submitted()))
+
+    assert [it.partition(": ")[0] for it in warnings] == case.want
+    assert all("delete the TrainJob and create it again" in it for it in warnings)
+    assert messages(validated_trainjob(changed))[1] == []
+
+
 def test_the_label_of_a_kueue_that_does_not_run_gives_a_warning_when_it_is_new() -> None:
     """It keeps nothing, and its user hears of the setting; where Kueue runs nothing is said."""
     there = BUNDLED._replace(kueue=True)

@@ -6,106 +6,34 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.trainer_kai.policy.lint.cluster import (
-    decode_spec,
     known_cluster,
-    node,
-    queue_spec,
 )
-from tests.webhook.objects import BUNDLED, EXTERNAL, Obj, request, told
-from trainer_kai.api.cluster_kinds import PriorityClass
+from tests.webhook.objects import BUNDLED, EXTERNAL, Obj, request
+from tests.webhook.workload_reviews import (
+    A_LABEL,
+    APPS,
+    DEPLOYMENT,
+    IDLE,
+    KUEUE,
+    NOTEBOOK,
+    OTHER,
+    PREEMPTIBILITY,
+    QUEUE,
+    STATEFUL_SET,
+    context,
+    reviewed,
+    short,
+    ways_out,
+    with_default,
+    workload,
+)
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from webhook.cache.admission_cache import QueueTree
 from webhook.rules.workload_validate import WorkloadContext, validate_workload
 
-APPS = {"group": "apps", "version": "v1"}
-DEPLOYMENT = {**APPS, "kind": "Deployment"}
-STATEFUL_SET = {**APPS, "kind": "StatefulSet"}
-NOTEBOOK = {"group": "kubeflow.org", "version": "v1", "kind": "Notebook"}
-QUEUE = "kai.scheduler/queue"
-KUEUE = "kueue.x-k8s.io/queue-name"
-PREEMPTIBILITY = "kai.scheduler/preemptibility"
-GPU = "nvidia.com/gpu"
-QUEUES = {
-    "top": queue_spec(quota=8),
-    "team-a": queue_spec("top", quota=8),
-    "team-b": queue_spec("top", quota=4),
-    "default-parent-queue": queue_spec(quota=0),
-    "default-queue": queue_spec("default-parent-queue", quota=0),
-    "free": queue_spec(),
-}
-NODES = [
-    node(f"n{i}", 8, cpu=64, **{"nvidia.com/gpu.memory": memory})
-    for i, memory in enumerate(("40000", "80050", "x"))
-]
-CLASSES = {"train": 50, "build": 100, "inference": 125, "top": 1_000_000_000}
-
-
-def workload(
-    replicas: int | None = None, gpus: int = 1, scheduler: str = "kai-scheduler", **parts: Any
-) -> Obj:
-    """Return a workload; *parts* are labels of its own, or labels and a class of its pods."""
-    resources = {"limits": {GPU: gpus}} if gpus else {}
-    spec = {"containers": [{"name": "server", "resources": resources}], "schedulerName": scheduler}
-    notes = parts.get("notes")
-    if "of_class" in parts:
-        spec["priorityClassName"] = parts["of_class"]
-    metadata = {"name": "it", "labels": parts.get("labels"), **parts.get("metadata", {})}
-    template = {"metadata": {"labels": parts.get("of_pods"), "annotations": notes}, "spec": spec}
-    return {"metadata": metadata, "spec": {"replicas": replicas, "template": template}}
-
-
-def context(**used: str) -> WorkloadContext:
-    """Return the queues; *used* are GPUs in non-preemptible PodGroups."""
-    tree = QueueTree()
-    for name, spec in QUEUES.items():
-        tree.put(name, spec.parent_queue)
-    tree.mark_listed()
-    cluster = known_cluster(*NODES, queues=QUEUES, priorities=CLASSES)
-    in_use = {name.replace("_", "-"): {GPU: amount} for name, amount in used.items()}
-    return WorkloadContext(tree, cluster, in_use)
-
-
-def with_default(value: int) -> dict[str, PriorityClass]:
-    usual = {"metadata": {"name": "usual"}, "value": value, "globalDefault": True}
-    classes = known_cluster(priorities=CLASSES).priorities or {}
-    return {**classes, "usual": decode_spec(PriorityClass, usual)}
-
-
-IDLE = context()
-
-
-def reviewed(
-    obj: Obj,
-    kind: Obj = DEPLOYMENT,
-    rules: GroupingRules = EXTERNAL,
-    known: WorkloadContext = IDLE,
-    old: Obj | None = None,
-) -> str:
-    """Return the warnings; none is too long."""
-    response = validate_workload(request(obj, kind, old), known, rules).response()
-    assert all(len(it) <= 256 for it in response.warnings), response.warnings
-    return told(response)
-
-
-def short(why: str, requested: str, queue: str, quota: str, used: str = "0 GPU") -> str:
-    return (
-        f"spec.template: the pods are non-preemptible ({why}) and request {requested}; queue "
-        f"{queue} has a quota of {quota}, {used} in use. Pods beyond the quota wait"
-    )
-
-
-def ways_out(path: str = "metadata.labels") -> str:
-    return (
-        f"\nspec.template: to let them start, set the label {PREEMPTIBILITY}: preemptible at "
-        f"{path} (other queues may then evict them), or name a queue with enough quota there "
-        f"({QUEUE})"
-    )
-
-
-INFERENCE = "PriorityClass inference, which KAI gives a Deployment, has value 125"
-BUILD = "PriorityClass build, which KAI gives a Notebook, has value 100"
+INFERENCE = "PriorityClass inference, the default of a Deployment, has value 125"
+BUILD = "PriorityClass build, the default of a Notebook, has value 100"
 NO_LABEL = short(INFERENCE, "4 GPU", "default-queue", "0 GPU") + ways_out()
-A_LABEL = {QUEUE: "team-a"}
 NON_PREEMPTIBLE = {PREEMPTIBILITY: "non-preemptible"}
 # In mode external, where KAI groups pods.
 OF_KAI: list[Case[tuple[Obj, Obj], str]] = [
@@ -207,36 +135,36 @@ def test_a_workload_of_kai(case: Case[tuple[Obj, Obj], str]) -> None:
     assert reviewed(obj, kind) == case.want
 
 
-IN_PODS = ways_out("spec.template.metadata.labels")
-LOST = (
-    f"metadata.labels[{QUEUE}]: the label of the Deployment has no effect on its pods, which use "
-    "queue default-queue. Set the label at spec.template.metadata.labels"
-)
 REFUSED = (
     "spec.template.metadata.labels[priorityClassName]: A label or PodGroup may not choose "
     "PriorityClass top: its value 1000000000 is not below 1000000000. Set it at "
     "spec.template.spec.priorityClassName"
 )
-# In mode bundled, where our scheduler reads the pods.
+# In mode bundled, where our podgrouper groups pods.
 OF_OURS: list[Case[tuple[Obj, Obj], str]] = [
-    Case("a Deployment without a label is preemptible", (workload(4), DEPLOYMENT), ""),
-    Case("so is a Notebook", (workload(), NOTEBOOK), ""),
+    Case("a Deployment without a label", (workload(4), DEPLOYMENT), NO_LABEL),
+    Case(
+        "a Notebook without a label",
+        (workload(), NOTEBOOK),
+        short(BUILD, "1 GPU", "default-queue", "0 GPU") + ways_out(),
+    ),
     Case(
         "of a non-preemptible class",
         (workload(4, of_class="build"), DEPLOYMENT),
-        short("PriorityClass build, has value 100", "4 GPU", "default-queue", "0 GPU") + IN_PODS,
+        short("PriorityClass build, has value 100", "4 GPU", "default-queue", "0 GPU") + ways_out(),
     ),
     Case(
         "a class in a label",
         (workload(4, of_pods={"priorityClassName": "inference"}), DEPLOYMENT),
         short("PriorityClass inference, has value 125", "4 GPU", "default-queue", "0 GPU")
-        + IN_PODS,
+        + ways_out(),
     ),
     *(
         Case(
             f"shares of GPUs: {notes}",
             (workload(replicas, gpus=0, of_class="build", notes=notes), DEPLOYMENT),
-            short("PriorityClass build, has value 100", amount, "default-queue", "0 GPU") + IN_PODS,
+            short("PriorityClass build, has value 100", amount, "default-queue", "0 GPU")
+            + ways_out(),
         )
         for replicas, notes, amount in (
             (4, {"gpu-fraction": "0.5"}, "2 GPU"),
@@ -253,14 +181,15 @@ OF_OURS: list[Case[tuple[Obj, Obj], str]] = [
     Case(
         "non-preemptible by the label of its pods",
         (workload(5, of_pods={**NON_PREEMPTIBLE, QUEUE: "team-b"}), STATEFUL_SET),
-        short(f"label {PREEMPTIBILITY}", "5 GPU", "team-b", "4 GPU") + IN_PODS,
+        short(f"label {PREEMPTIBILITY}", "5 GPU", "team-b", "4 GPU")
+        + ways_out("spec.template.metadata.labels"),
     ),
     Case(
-        "labels of the Deployment do not count",
+        "labels of the Deployment count first",
         (workload(4, labels=NON_PREEMPTIBLE), DEPLOYMENT),
-        "",
+        short(f"label {PREEMPTIBILITY}", "4 GPU", "default-queue", "0 GPU") + ways_out(),
     ),
-    Case("nor does its queue", (workload(4, labels=A_LABEL), DEPLOYMENT), LOST),
+    Case("its queue counts as well", (workload(4, labels=A_LABEL), DEPLOYMENT), ""),
     Case(
         "a label on both is accepted",
         (workload(4, labels=A_LABEL, of_pods=A_LABEL), DEPLOYMENT),
@@ -276,7 +205,7 @@ OF_OURS: list[Case[tuple[Obj, Obj], str]] = [
 
 @pytest.mark.parametrize("case", OF_OURS, ids=ids)
 def test_a_workload_of_ours(case: Case[tuple[Obj, Obj], str]) -> None:
-    """What is on its pods decides, as the scheduler reads it."""
+    """What is on it decides, then what is on its pods, as the podgrouper reads them."""
     obj, kind = case.given
     assert reviewed(obj, kind, BUNDLED) == case.want
 
@@ -318,7 +247,7 @@ def test_the_default_class_of_the_cluster_counts_before_that_of_the_kind() -> No
         short(reason, "4 GPU", "default-queue", "0 GPU") + ways_out()
     )
     assert reviewed(workload(4), rules=BUNDLED, known=known) == (
-        short(reason, "4 GPU", "default-queue", "0 GPU") + IN_PODS
+        short(reason, "4 GPU", "default-queue", "0 GPU") + ways_out()
     )
 
 
@@ -335,17 +264,13 @@ def test_an_update_is_compared_with_what_it_adds() -> None:
     assert reviewed(before, known=full, old=moved) == wanted
 
 
-OTHER = (
-    "spec.template.spec.schedulerName: the pods go to the scheduler {}, for which the label "
-    f"{QUEUE} has no effect. Set schedulerName: kai-scheduler, or remove the label"
-)
 TYPO = (
     f"spec.template.metadata.labels[{QUEUE}]: queue 'team-c' does not exist. Did you mean "
     "'team-a'? Otherwise create the queue, or name an existing one"
 )
 OF_KUEUE = (
     "[kueue.x-k8s.io/queue-name]: the label has no effect here: the pods use queue default-queue. "
-    f"Name their queue by the label {QUEUE} at spec.template.metadata.labels"
+    f"Name their queue by the label {QUEUE} at metadata.labels"
 )
 LABELS: list[Case[Obj, str]] = [
     Case("a workload of another scheduler is accepted", workload(4, scheduler="volcano"), ""),
@@ -368,12 +293,12 @@ LABELS: list[Case[Obj, str]] = [
     ),
     Case(
         "the label of Kueue is reported where no Kueue acts",
-        workload(labels={KUEUE: "q"}),
+        workload(gpus=0, labels={KUEUE: "q"}),
         f"metadata.labels{OF_KUEUE}",
     ),
     Case(
         "Kueue's label on the pods",
-        workload(of_pods={KUEUE: "q"}),
+        workload(gpus=0, of_pods={KUEUE: "q"}),
         f"spec.template.metadata.labels{OF_KUEUE}",
     ),
     Case("Kueue's label beside ours", workload(of_pods={KUEUE: "q", **A_LABEL}), ""),
@@ -471,7 +396,7 @@ def test_a_workload_of_another_scheduler_may_annotate_its_pods() -> None:
 
 def test_where_kueue_runs_its_label_is_not_reported() -> None:
     """It suspends and resumes what has it."""
-    assert reviewed(workload(labels={KUEUE: "q"}), rules=BUNDLED._replace(kueue=True)) == ""
+    assert reviewed(workload(gpus=0, labels={KUEUE: "q"}), rules=BUNDLED._replace(kueue=True)) == ""
 
 
 CONTROLLED = {

@@ -17,9 +17,10 @@ from scheduler.state.queues.access import permits_from_review
 from trainer_kai.api.interning import spec_on_node
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import Pod
-from trainer_kai.api.trainjob import Runtime, TrainJob
+from trainer_kai.api.trainjob import Runtime
 from trainer_kai.cli.input.documents import Document, read_object
 from trainer_kai.cli.input.kinds import (
+    CRON_JOBS,
     KINDS,
     UNUSED_KINDS,
     BindRequest,
@@ -36,6 +37,7 @@ from trainer_kai.cli.input.unknown_fields import (
     unread_files,
 )
 from trainer_kai.errors import ConfigError, FieldError
+from trainer_kai.policy.workloads.kinds import SUSPENDABLE
 
 # By group, kind and name; None stands for objects of unused kinds.
 _Objects: TypeAlias = dict[tuple[str, str, Key], tuple[Document, Any]]
@@ -53,8 +55,15 @@ _CLUSTER_FIELDS: Final = {  # fields of `Cluster` by kind
     "PersistentVolume": "volumes",
     "StorageClass": "storage_classes",
     "PodDisruptionBudget": "budgets",
-    "JobSet": "jobsets",
+    "DeviceClass": "device_classes",
+    "ResourceSlice": "resource_slices",
+    "DeviceTaintRule": "device_taint_rules",
+    "ResourceClaimTemplate": "claim_templates",
+    "ResourceClaim": "resource_claims",
 }
+
+
+_CRON_JOB: Final = (CRON_JOBS.group, CRON_JOBS.kind)
 
 
 @dataclass(slots=True)
@@ -62,7 +71,6 @@ class InputCluster:
     """The cluster of the input, and the objects that are not part of `Cluster`."""
 
     cluster: Cluster
-    trainjobs: dict[Key, TrainJob] = field(default_factory=dict)
     runtimes: dict[tuple[str, Key], Runtime] = field(default_factory=dict)
     shards: list[tuple[Document, Shard]] = field(default_factory=list)
     configs: list[tuple[Document, Shard]] = field(default_factory=list)
@@ -91,6 +99,8 @@ def read_cluster(documents: Iterable[Document]) -> InputCluster:
             latest_time = max(latest_time, _latest_time(document.fields))
         if kind in UNUSED_KINDS:
             ignored[f"read, but without effect on scheduling yet: {kind_text(document)}"] += 1
+        elif kind == _CRON_JOB:
+            ignored[f"ignored: {kind_text(document)}, because only its Jobs have pods"] += 1
     if faults:
         raise ConfigError(faults)
     inputs = _build_cluster(objects)
@@ -173,12 +183,12 @@ def _build_cluster(objects: _Objects) -> InputCluster:
     inputs = InputCluster(Cluster())
     requests: list[BindRequest] = []
     for (_, kind, key), (document, it) in sorted(objects.items(), key=lambda pair: pair[0]):
-        if it is None:
+        if it is None or kind == CRON_JOBS.kind:
             continue
         if kind in _CLUSTER_FIELDS:
             getattr(inputs.cluster, _CLUSTER_FIELDS[kind])[key if key.namespace else key.name] = it
-        elif kind == "TrainJob":
-            inputs.trainjobs[key] = inputs.cluster.trainjobs[key] = it
+        elif kind in SUSPENDABLE:
+            inputs.cluster.workload_objects[SUSPENDABLE[kind]][key] = it
         elif kind in {"TrainingRuntime", "ClusterTrainingRuntime"}:
             inputs.runtimes[kind, key] = it
         elif kind == "BindRequest":

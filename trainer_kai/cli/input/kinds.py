@@ -16,16 +16,18 @@ import msgspec
 from msgspec.structs import replace
 
 from trainer_kai.api import resources
-from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.jobset import CronJob, Job, JobSet
 from trainer_kai.api.kai_kinds import PodGroup, Queue, QueueResources
 from trainer_kai.api.meta import Meta, Object
-from trainer_kai.api.names import KAI, KAI_SNAPSHOT, NODE_TOPOLOGY, RESOURCE, RUN_AI
+from trainer_kai.api.names import KAI, KAI_SNAPSHOT, NODE_TOPOLOGY, RUN_AI
 from trainer_kai.api.quantity import Quantity, QuantityError, milli
 from trainer_kai.api.requested_values import effective_queue
 from trainer_kai.api.resources import Resource
 from trainer_kai.api.syntax import annotation_faults, label_faults
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.api.validate import (
+    cron_job_faults,
+    job_faults,
     jobset_faults,
     pod_faults,
     podgroup_faults,
@@ -43,15 +45,17 @@ from trainer_kai.policy.misspelled_keys import (
     KnownKeys,
     misspelled_keys,
 )
+from trainer_kai.policy.workloads.kinds import KINDS as WORKLOAD_KINDS
 
 Faults = Iterable[FieldError]
 _MAX_INT32: Final = 2**31 - 1  # the largest number of a field in Kubernetes
 _REVIEW: Final = (resources.ACCESS_REVIEWS.group, resources.ACCESS_REVIEWS.kind)
-UID: Final = "UID"  # of a JobSet that does not exist yet
+UID: Final = "UID"  # of a workload that does not exist yet
 _TIME: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9]{2}:[0-9]{2})"
 )
-_PLACEMENTS: Final = ("binpack", "spread")
+_JOB_TEMPLATE: Final = "spec.jobTemplate."
+_PLACEMENTS: Final = ("binpack", "spread", "fragmentation")  # the last one is ours
 _NAME: Final = re.compile("[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -125,13 +129,12 @@ CONFIGS: Final = Resource(
     KAI_SNAPSHOT, "v1", "configs", "SchedulerConfig", namespaced=False, struct=Shard
 )
 
+CRON_JOBS: Final = resources.CRON_JOBS.with_struct(CronJob)
+
 # Kinds without an effect on scheduling yet.
 UNUSED_KINDS: Final = frozenset(
     {
         ("", "ConfigMap"),
-        (RESOURCE, "ResourceClaim"),
-        (RESOURCE, "ResourceSlice"),
-        (RESOURCE, "DeviceClass"),
         (NODE_TOPOLOGY, "NodeResourceTopology"),
     }
 )
@@ -156,7 +159,9 @@ def with_identity(document: Document, namespace: str = "default") -> Document:
         return Document(document.file, {**document.fields, "metadata": meta})
     resource = KINDS[kind].resource
     version = document.fields.get("apiVersion")
-    if version != resource.api_version:
+    known = (it.resource for it in WORKLOAD_KINDS)
+    others = {it.api_version for it in known if (it.group, it.kind) == kind}
+    if version not in {resource.api_version, *others}:
         message = f"apiVersion: {version!r} must be {resource.api_version!r}"
         raise ConfigError([FieldError(str(document), message)])
     meta["namespace"] = metadata.get("namespace") or namespace
@@ -164,7 +169,8 @@ def with_identity(document: Document, namespace: str = "default") -> Document:
         del meta["namespace"]
     if not metadata.get("uid"):
         full = f"{meta['namespace']}.{name}" if resource.namespaced else name
-        meta["uid"] = UID if resource.struct is JobSet else full
+        is_workload = resource.struct in (JobSet, Job) or kind in UNMARKED
+        meta["uid"] = UID if is_workload else full
     return Document(document.file, {**document.fields, "metadata": meta})
 
 
@@ -276,6 +282,23 @@ def _jobset_faults(jobset: JobSet) -> Faults:
     yield from _misspelled_key_warnings(jobset.metadata, TRAINJOB_KEYS)
 
 
+def _job_faults(job: Job) -> Faults:
+    yield from job_faults(job)
+    yield from _misspelled_key_warnings(job.metadata, TRAINJOB_KEYS)
+
+
+def _workload_faults(it: Object) -> Faults:
+    yield from _metadata_faults(it)
+    yield from _misspelled_key_warnings(it.metadata, TRAINJOB_KEYS)
+
+
+def _cron_job_faults(cron_job: CronJob) -> Faults:
+    yield from cron_job_faults(cron_job)
+    template = cron_job.spec.job_template.metadata
+    keys = misspelled_keys(template.labels, template.annotations, TRAINJOB_KEYS, _JOB_TEMPLATE)
+    yield from (FieldWarning(it.path, it.message) for it in keys)
+
+
 def queue_warnings(queue: Queue) -> Faults:
     yield from _misspelled_key_warnings(queue.metadata, QUEUE_KEYS)
     for it in effective_queue(queue.spec)[1]:
@@ -305,32 +328,48 @@ def _shard_faults(shard: Shard) -> Faults:
     ):
         for name in ("gpu", "cpu"):
             if values.get(name, _PLACEMENTS[0]) not in _PLACEMENTS:
-                message = f"{values[name]!r} must be {' or '.join(map(repr, _PLACEMENTS))}"
+                *others, last = map(repr, _PLACEMENTS)
+                message = f"{values[name]!r} must be {', '.join(others)} or {last}"
                 yield FieldError(f"spec.{path}.{name}", message)
 
 
+# The kinds that admission does not mark; of a kind with two versions the last one.
+UNMARKED: Final = {
+    (it.resource.group, it.resource.kind): it for it in WORKLOAD_KINDS if not it.has_mark
+}
+
 KINDS: Final[Mapping[tuple[str, str], _Kind]] = {
-    (resource.group, resource.kind): _Kind(resource, faults)
-    for resource, faults in (
-        (resources.NODES, _faults_with_amounts("status.allocatable")),
-        (resources.PODS, pod_faults),
-        (resources.PODGROUPS, _podgroup_faults),
-        (resources.QUEUES, _queue_faults),
-        (resources.TOPOLOGIES, topology_faults),
-        (resources.PRIORITY_CLASSES, _metadata_faults),
-        (resources.QUOTAS, _metadata_faults),
-        (resources.NAMESPACES, _metadata_faults),
-        (resources.PVCS, _faults_with_amounts("spec.resources.requests")),
-        (resources.PVS, _faults_with_amounts("spec.capacity")),
-        (resources.STORAGE_CLASSES, _metadata_faults),
-        (resources.PDBS, _metadata_faults),
-        (resources.JOBSETS, _jobset_faults),
-        (resources.TRAINJOBS, _trainjob_faults),
-        (resources.RUNTIMES, runtime_faults),
-        (resources.CLUSTER_RUNTIMES, runtime_faults),
-        (resources.ACCESS_REVIEWS, _metadata_faults),
-        (BIND_REQUESTS, _metadata_faults),
-        (SHARDS, _shard_faults),
-        (CONFIGS, _shard_faults),
-    )
+    **{kind: _Kind(it.resource, _workload_faults) for kind, it in UNMARKED.items()},
+    **{
+        (resource.group, resource.kind): _Kind(resource, faults)
+        for resource, faults in (
+            (resources.NODES, _faults_with_amounts("status.allocatable")),
+            (resources.PODS, pod_faults),
+            (resources.PODGROUPS, _podgroup_faults),
+            (resources.QUEUES, _queue_faults),
+            (resources.TOPOLOGIES, topology_faults),
+            (resources.PRIORITY_CLASSES, _metadata_faults),
+            (resources.QUOTAS, _metadata_faults),
+            (resources.NAMESPACES, _metadata_faults),
+            (resources.PVCS, _faults_with_amounts("spec.resources.requests")),
+            (resources.PVS, _faults_with_amounts("spec.capacity")),
+            (resources.STORAGE_CLASSES, _metadata_faults),
+            (resources.PDBS, _metadata_faults),
+            (resources.DEVICE_CLASSES, _metadata_faults),
+            (resources.RESOURCE_SLICES, _metadata_faults),
+            (resources.DEVICE_TAINT_RULES, _metadata_faults),
+            (resources.CLAIM_TEMPLATES, _metadata_faults),
+            (resources.RESOURCE_CLAIMS, _metadata_faults),
+            (resources.JOBSETS, _jobset_faults),
+            (resources.JOBS, _job_faults),
+            (CRON_JOBS, _cron_job_faults),
+            (resources.TRAINJOBS, _trainjob_faults),
+            (resources.RUNTIMES, runtime_faults),
+            (resources.CLUSTER_RUNTIMES, runtime_faults),
+            (resources.ACCESS_REVIEWS, _metadata_faults),
+            (BIND_REQUESTS, _metadata_faults),
+            (SHARDS, _shard_faults),
+            (CONFIGS, _shard_faults),
+        )
+    },
 }

@@ -31,7 +31,7 @@ _READ_WHOLE: Final = (
     "SchedulingCondition SchedulingGate StartupPolicy SubGroup Toleration TopologyConstraint "
     "TopologyLevel TopologySpec TopologySpread TrainingRuntimeSpecPatch VolumeClaim"
 )
-_WITH_KIND: Final = "JobSet PodGroup Queue Runtime Topology TrainJob"
+_WITH_KIND: Final = "Job JobSet PodGroup Queue Runtime Topology TrainJob"
 # The fields of the API that we do not read, by struct. Tests compare them with the schemas of our
 # manifests and of a cluster.
 UNREAD_FIELDS: Final[Mapping[str, str]] = {
@@ -41,6 +41,9 @@ UNREAD_FIELDS: Final[Mapping[str, str]] = {
     "Container": "args command env envFrom image imagePullPolicy lifecycle livenessProbe "
     "readinessProbe resizePolicy restartPolicyRules securityContext startupProbe stdin stdinOnce "
     "terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts workingDir",
+    "CronJob": "apiVersion kind status",
+    "CronJobSpec": "concurrencyPolicy failedJobsHistoryLimit schedule startingDeadlineSeconds "
+    "successfulJobsHistoryLimit suspend timeZone",
     "Ephemeral": "volumeClaimTemplate",
     "FailurePolicy": "maxRestarts rules",
     "ReplicatedJobStatus": "active jobRestarts jobRestartsCountTowardsMax",
@@ -50,6 +53,8 @@ UNREAD_FIELDS: Final[Mapping[str, str]] = {
     "restartsCountTowardsMax",
     "JobSpec": "activeDeadlineSeconds backoffLimitPerIndex manualSelector maxFailedIndexes "
     "podFailurePolicy podReplacementPolicy selector successPolicy ttlSecondsAfterFinished",
+    "JobStatus": "active completedIndexes completionTime failedIndexes terminating "
+    "uncountedTerminatedPods",
     "MPIPolicy": "mpiImplementation sshAuthMountPath",
     "PodGroupSpec": "schedulingBackoff",
     "PodGroupStatus": "conditions",

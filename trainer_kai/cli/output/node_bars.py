@@ -2,7 +2,8 @@
 
 Plain text of a limited width. Nodes on which pods share GPUs have lines of their own, with the
 names of these pods. A shared GPU is in braces, all else is in brackets. If there are many nodes,
-nodes that look the same are counted, and a shared GPU has one character.
+nodes that look the same are counted, and a shared GPU has one character. Where a PodGroup has a
+constraint of topology, nodes are drawn by domain.
 """
 
 import string
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from trainer_kai.api.gpu_requests import WHOLE_GPU
+from trainer_kai.api.text import counted
 from trainer_kai.cli.output.table import truncated, without_uids, wrapped_lines
 
 _NAME_WIDTH: Final = 40  # columns of the name of a node
@@ -17,6 +19,7 @@ _BAR_WIDTH: Final = 16  # GPUs of a node, or MIG profiles, that are drawn one by
 _SHARED_WIDTH: Final = 10  # characters of a shared GPU
 _MAX_SHARED: Final = 16  # shared GPUs of a node that are drawn
 _MAX_NODES: Final = 50  # nodes that are drawn one by one
+_MAX_DOMAINS: Final = 50  # that are drawn
 _MAX_LEGEND: Final = 50  # lines with the names of pods
 _LETTERS: Final = string.ascii_lowercase  # of the pods of a node that share GPUs
 _USED, _SHARED, _RESERVED, _RELEASING, _IDLE = "#+=~."
@@ -64,6 +67,7 @@ class NodeGpus(NamedTuple):
     fault: str = ""  # why the node takes no pods
     shared: tuple[SharedGpu, ...] = ()
     profiles: tuple[MigProfile, ...] = ()
+    domain: str | None = None  # of the topology in use; empty: of none; None: there is no topology
 
     @property
     def all_idle(self) -> int:
@@ -86,14 +90,29 @@ def node_bars(nodes: Sequence[NodeGpus], columns: int) -> str:
     is_many = len(with_gpus) > _MAX_NODES
     if any(node.shared for node in with_gpus):
         lines.append(f"        {_MANY_LEGEND if is_many else _SHARED_LEGEND}")
+    if all(node.domain is None for node in with_gpus):
+        return "\n".join([*lines, *_drawn(with_gpus, columns, is_many=is_many)])
+    domains = sorted({node.domain or "" for node in with_gpus}, key=lambda it: (not it, it))
+    for domain in domains[:_MAX_DOMAINS]:
+        nodes_of = [node for node in with_gpus if (node.domain or "") == domain]
+        idle = sum(max(node.all_idle, 0) for node in nodes_of) / WHOLE_GPU
+        number = counted(len(nodes_of), "node")
+        lines.append(f"{domain or 'in no domain'}: {number}, {idle:g} GPUs idle")
+        lines += (f"  {it}" for it in _drawn(nodes_of, columns - 2, is_many=is_many))
+    left = len(domains) - _MAX_DOMAINS
+    return "\n".join([*lines, *[f"{left} more domains; -o json has all nodes"] * (left > 0)])
+
+
+def _drawn(nodes: Sequence[NodeGpus], columns: int, *, is_many: bool) -> Iterator[str]:
     if is_many:
-        return "\n".join([*lines, *_lines_of_cells(_merged_bars(with_gpus, columns), columns)])
-    width = max(len(_name(node)) for node in with_gpus)
-    plain = [node for node in with_gpus if not (node.shared or node.profiles)]
+        yield from _lines_of_cells(_merged_bars(nodes, columns), columns)
+        return
+    width = max(len(_name(node)) for node in nodes)
+    plain = [node for node in nodes if not (node.shared or node.profiles)]
     cells = [(_name(node).ljust(width), _labelled_bar(node)) for node in plain]
-    lines += _lines_of_cells(cells, columns)
-    others = [node for node in with_gpus if node.shared or node.profiles]
-    return "\n".join([*lines, *_lines_with_legends(others, width, columns)])
+    yield from _lines_of_cells(cells, columns)
+    others = [node for node in nodes if node.shared or node.profiles]
+    yield from _lines_with_legends(others, width, columns)
 
 
 def _name(node: NodeGpus) -> str:

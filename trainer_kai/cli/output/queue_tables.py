@@ -5,9 +5,11 @@ For `queue list`, which reads what the scheduler has reported, and for the plan 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from scheduler.core.model.resources import UNBOUND, ResourceKind
+from scheduler.core.model.resources import UNBOUND, ResourceKind, cut
+from scheduler.core.queues.fair_share import fair_share
 from scheduler.state.queues.queue_table import QueueTable
 from trainer_kai.api.kai_kinds import PodGroup, Queue, ResourcesStatus
 from trainer_kai.api.names import CPU, GPU, MEMORY
@@ -48,16 +50,20 @@ class QueueAmounts(NamedTuple):
 
 
 def read_queues(
-    queues: Iterable[Queue], podgroups: Iterable[PodGroup] = ()
+    queues: Iterable[Queue],
+    podgroups: Iterable[PodGroup] = (),
+    total: tuple[int, int, int] | None = None,
 ) -> tuple[list[QueueAmounts], list[str]]:
     """Return the amounts of queues, and notes; raise for amounts that cannot be read.
 
     A queue that PodGroups use is also returned if it does not exist, or has no root: nothing else
-    shows what these PodGroups have.
+    shows what these PodGroups have. With the *total* of the cluster they have fair shares.
     """
     by_name = {queue.metadata.name: queue for queue in queues}
     queue_table = QueueTable(by_name)
     amounts = _reported_amounts(queue_table, by_name)
+    if total is not None:
+        amounts = _with_fair_shares(queue_table, amounts, total)
     notes = [*dict.fromkeys(warning.text for warning in queue_table.warnings)]
     unreported = sorted(name for name in queue_table.names if not by_name[name].status.allocated)
     if unreported:
@@ -90,6 +96,19 @@ def _reported_amounts(queue_table: QueueTable, by_name: Mapping[str, Queue]) -> 
     if faults:
         raise ConfigError(faults)
     return amounts
+
+
+def _with_fair_shares(
+    queue_table: QueueTable, amounts: Sequence[QueueAmounts], total: tuple[int, int, int]
+) -> list[QueueAmounts]:
+    """Return the amounts with the shares that the requests in the status give."""
+    nothing = [[[0] * len(ResourceKind) for _ in queue_table.names] for _ in range(3)]
+    requested = cut([[*it.requested] for it in amounts], len(ResourceKind))
+    shares = fair_share(replace(queue_table.table(*nothing), requested=requested), total)
+    return [
+        it._replace(fair_share=tuple(share))
+        for it, share in zip(amounts, shares.tolist(), strict=True)
+    ]
 
 
 def _missing_note(name: str) -> str:
@@ -132,11 +151,14 @@ def as_text(
     queues: Sequence[QueueAmounts],
     access_by_queue: Mapping[str, EffectiveQueueAccess],
     unannotated: str,
+    stopped: Mapping[str, str] = {},
 ) -> str:
+    """Return the tables; *stopped* has what holds a queue."""
     if not queues:
         return "No queues exist. Create one with `trainer-kai queue create`."
     access = {name: _access_text(name, it, unannotated) for name, it in access_by_queue.items()}
     access.update((queue.name, "") for queue in queues if queue.fault)
+    access = {name: f"{it}{stopped.get(name, '')}" for name, it in access.items()}
     return "\n\n".join(queue_tables(queues, with_gpus=True, access=access))
 
 
@@ -154,6 +176,7 @@ def as_json(
                 "parent": queue.parent or None,
                 "quota": _bounds_json(queue.quota),
                 "limit": _bounds_json(queue.limit),
+                "fairShare": amounts_json(queue.fair_share) if queue.fair_share else None,
                 "allocated": amounts_json(queue.allocated),
                 "requested": amounts_json(queue.requested),
                 "reclaimGoal": "quota-only" if queue.is_quota_only else "fair-share",

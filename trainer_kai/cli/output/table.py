@@ -1,10 +1,11 @@
 """Tables in plain text, which can be copied, searched and piped."""
 
+import os
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 MAX_WIDTH: Final = 100
@@ -34,6 +35,27 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         _GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
+
+
+def is_coloured() -> bool:
+    """Say whether the output is a terminal whose user wants colours (NO_COLOR is not set)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def with_coloured_column(text: str, heading: str, colours: Mapping[str, int]) -> str:
+    """Return a table whose cells below a heading have the colours of their words, by SGR code."""
+    if not colours:
+        return text
+    first, *lines = text.splitlines()
+    start = first.index(heading)
+    coloured = [first]
+    for line in lines:
+        word = line[start:].split(_GAP, 1)[0].rstrip()
+        end = start + len(word)
+        code = colours.get(word)
+        cell = f"\x1b[{code}m{word}\x1b[0m" if code is not None else word
+        coloured.append(f"{line[:start]}{cell}{line[end:]}")
+    return "\n".join(coloured)
 
 
 def escaped(text: str) -> str:

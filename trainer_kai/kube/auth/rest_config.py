@@ -61,6 +61,7 @@ class RestConfig:
     namespace: str = "default"
     proxy: str = field(default="", repr=False)  # the address can contain a password
     origin: str = ""  # the source, for messages: "context a of ~/.kube/config"
+    impersonated: str = ""  # the user as whom requests are sent (kubectl's --as)
 
 
 class StaticToken:

@@ -44,6 +44,8 @@ async def headers_for(request: Request, rest_config: RestConfig) -> dict[str, st
         raise ConfigError([FieldError(rest_config.origin, message)])
     if authorization:
         headers["Authorization"] = authorization
+    if rest_config.impersonated:
+        headers["Impersonate-User"] = rest_config.impersonated
     if request.body is not None:
         headers["Content-Type"] = request.content_type
     return headers

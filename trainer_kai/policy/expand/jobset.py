@@ -34,6 +34,9 @@ from trainer_kai.api.names import (
     PREEMPTIBILITY,
     PREEMPTION_DELAY,
     PRIORITY_CLASS_NAME,
+    SEGMENT_PREFERRED,
+    SEGMENT_REQUIRED,
+    SEGMENT_SIZE,
     SKIP_PODGROUPER,
     STALENESS_GRACE_PERIOD,
     TOPOLOGY,
@@ -48,7 +51,7 @@ from trainer_kai.api.resources import TRAINJOBS
 from trainer_kai.api.trainjob import MLPolicy, Runtime, TrainJob
 from trainer_kai.errors import FieldError, FieldWarning
 from trainer_kai.policy.expand.runtime_patches import apply_runtime_patches, runtime_patch_faults
-from trainer_kai.policy.start_order import INITIALIZERS
+from trainer_kai.policy.start_order import INITIALIZERS, pods_at_once
 
 CARRIED_LABELS: Final = (PRIORITY_CLASS_NAME, PREEMPTIBILITY, NODE_POOL)
 CARRIED_ANNOTATIONS: Final = (
@@ -60,7 +63,8 @@ CARRIED_ANNOTATIONS: Final = (
     STALENESS_GRACE_PERIOD,
     SKIP_PODGROUPER,
 )
-CARRIED_TO_PODS: Final = SHARE_REQUESTS
+SEGMENTS: Final = (SEGMENT_SIZE, SEGMENT_REQUIRED, SEGMENT_PREFERRED)
+CARRIED_TO_PODS: Final = (*SHARE_REQUESTS, *SEGMENTS)
 
 _TRAINER: Final = "trainer"  # the label value of the step that trains
 _NODE: Final = "node"  # the container that trains, and with MPI the replicatedJob of the workers
@@ -374,24 +378,37 @@ def carried_to_pods(
 ) -> Iterator[tuple[int, Mapping[str, str]]]:
     """Yield each replicatedJob with the annotations of the TrainJob that its pods get.
 
-    A template that requests a share itself stays as it is. If no container is named it is the one
-    that trains, to which `resourcesPerNode` applies as well.
+    A template that requests a share itself gets none, and one with a segment size no segments, nor
+    does a single pod. If no container is named it is the one that trains, to which
+    `resourcesPerNode` applies as well.
     """
-    given = _selected(annotations, CARRIED_TO_PODS)
+    shares, segments = _selected(annotations, SHARE_REQUESTS), _selected(annotations, SEGMENTS)
     workers = sum(job.name == _NODE for job in jobs)
-    for i, job in enumerate(jobs if given else ()):
+    for i, job in enumerate(jobs if shares or segments else ()):
         template = job.template.spec.template
         own, step = template.metadata.annotations, job.template.metadata.labels.get(ANCESTOR_STEP)
         is_launcher = step == _TRAINER and job.name != _NODE and workers > 0
         is_worker = job.name == _NODE and step not in INITIALIZERS
         trains = with_launcher if is_launcher else (step == _TRAINER or is_worker)
-        if not trains or share_request(own):
+        if not trains:
             continue
-        names = [it.name for it in template.spec.containers]
-        default = {GPU_CONTAINER: _NODE} if _NODE in names[1:] else {}
-        added = {name: it for name, it in {**default, **given}.items() if name not in own}
+        given = {} if share_request(own) else _with_container_name(shares, template.spec)
+        if SEGMENT_SIZE not in own and pods_at_once(job) > 1:
+            given = {**given, **segments}
+        added = {name: it for name, it in given.items() if name not in own}
         if added:
             yield i, added
+
+
+def _with_container_name(shares: Mapping[str, str], pod: PodSpec) -> Mapping[str, str]:
+    names = [it.name for it in pod.containers]
+    default = {GPU_CONTAINER: _NODE} if shares and _NODE in names[1:] else {}
+    return {**default, **shares}
+
+
+def requested_of_pods(trainjob: Mapping[str, str], jobset: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the annotations for the pods: the runtime may have segments on its JobSet."""
+    return {**trainjob, **_selected(jobset, SEGMENTS)}
 
 
 def with_carried_metadata(
@@ -403,7 +420,8 @@ def with_carried_metadata(
 ) -> JobSet:
     meta = jobset.metadata
     jobs = list(jobset.spec.replicated_jobs)
-    for i, added in carried_to_pods(jobs, annotations, with_launcher=with_launcher):
+    requested = requested_of_pods(annotations, meta.annotations)
+    for i, added in carried_to_pods(jobs, requested, with_launcher=with_launcher):
         jobs[i] = _with_pod_annotations(jobs[i], added)
     return replace(
         jobset,

@@ -13,8 +13,7 @@ from trainer_kai.api.gpu_requests import (
     reserved_label_faults,
     sharing_off_faults,
 )
-from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.kai_kinds import TopologySpec
+from trainer_kai.api.kai_kinds import TopologyLevel, TopologySpec
 from trainer_kai.api.names import (
     GPU,
     GPU_FRACTION,
@@ -35,11 +34,12 @@ from trainer_kai.policy.lint.node_capacity import RequiredDomain, pod_path
 from trainer_kai.policy.misspelled_keys import POD_KEYS, misspelled_keys
 from trainer_kai.policy.pods.requests import spec_limit_fault
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
+from trainer_kai.policy.workloads.workload import StagedJobs
 
 _MOST_LISTED: Final = 5  # names in a message
 
 
-def annotation_faults(jobset: JobSet) -> Iterator[Finding]:
+def annotation_faults(jobset: StagedJobs) -> Iterator[Finding]:
     """Invalid labels and annotations are ignored; the queue label has its own check."""
     meta = jobset.metadata
     faults = [
@@ -64,17 +64,17 @@ def annotation_faults(jobset: JobSet) -> Iterator[Finding]:
             yield Finding(it.path, it.message, code=FindingCode.INVALID_VALUE)
 
 
-def replaced_podgroups(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
+def replaced_podgroups(jobset: StagedJobs, scheduler_name: str) -> Iterator[Finding]:
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template = job.template.spec.template
         is_ours = template.spec.scheduler_name in {"", scheduler_name}
         if is_ours and POD_GROUP in template.metadata.annotations:
             path = f"{_template_path(i)}metadata.annotations[{POD_GROUP}]"
-            message = "it is replaced: pods of a TrainJob are in its own PodGroup. Remove it"
+            message = "it is replaced: the pods are in the PodGroup of their workload. Remove it"
             yield Finding(path, message, code=FindingCode.RESERVED_LABEL)
 
 
-def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Iterator[Finding]:
+def priority_faults(jobset: StagedJobs, known: Mapping[str, PriorityClass]) -> Iterator[Finding]:
     name = jobset.metadata.labels.get(PRIORITY_CLASS_NAME, "")
     existing, path = _existing_names(known), f"metadata.labels[{PRIORITY_CLASS_NAME}]"
     pods = [job.template.spec.template.spec for job in jobset.spec.replicated_jobs]
@@ -92,7 +92,7 @@ def priority_faults(jobset: JobSet, known: Mapping[str, PriorityClass]) -> Itera
             yield Finding(path, message, blocks=True, code=FindingCode.UNKNOWN_PRIORITY)
 
 
-def spec_limit_faults(jobset: JobSet) -> Iterator[Finding]:
+def spec_limit_faults(jobset: StagedJobs) -> Iterator[Finding]:
     for i, job in enumerate(jobset.spec.replicated_jobs):
         message = spec_limit_fault(job.template.spec.template.spec)
         if message is not None:
@@ -100,49 +100,44 @@ def spec_limit_faults(jobset: JobSet) -> Iterator[Finding]:
 
 
 def topology_faults(
-    annotations: Mapping[str, str], path: str, known: Mapping[str, TopologySpec]
+    annotations: Mapping[str, str],
+    path: str,
+    known: Mapping[str, TopologySpec],
+    *,
+    of_queue: bool = False,
 ) -> Iterator[Finding]:
+    """Invalid values have their own finding. The default of a queue lets no pod wait."""
+    requires = TOPOLOGY_REQUIRED in annotations and not of_queue
+    invalid = {fault.path for fault in requested_annotation_faults(annotations, path)}
     name = annotations.get(TOPOLOGY)
-    if not name:
+    if not name or f"{path}[{TOPOLOGY}]" in invalid:
         return
     topology = known.get(name)
     if topology is None:
-        message = f"Topology {name!r} does not exist. {_existing_names(known)}"
+        existing = _existing_names(known)
+        effect = _effect(requires=requires)
+        message = f"Topology {name!r} does not exist, so {effect}. {existing}"
         yield Finding(f"{path}[{TOPOLOGY}]", message, code=FindingCode.UNKNOWN_TOPOLOGY)
         return
     for annotation in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
-        level = annotations.get(annotation)
-        if level and _depth(topology, level) is None:
-            levels = ", ".join(it.node_label for it in topology.levels) or "none"
-            message = f"Topology {name!r} has no level {level!r}. Name one of its levels: {levels}"
-            yield Finding(f"{path}[{annotation}]", message, code=FindingCode.UNKNOWN_TOPOLOGY)
-
-
-def unsupported_topologies(jobset: JobSet) -> Iterator[Finding]:
-    """Our scheduler does not support them yet; KAI does."""
-    yield from _unsupported(jobset.metadata.annotations, "metadata.annotations")
-    for i, job in enumerate(jobset.spec.replicated_jobs):
-        path = f"spec.replicatedJobs[{i}].template.metadata.annotations"
-        yield from _unsupported(job.template.metadata.annotations, path)
-
-
-def _unsupported(annotations: Mapping[str, str], path: str) -> Iterator[Finding]:
-    name = annotations.get(TOPOLOGY, "")
-    invalid = {fault.path for fault in requested_annotation_faults(annotations, path)}
-    if not name or f"{path}[{TOPOLOGY}]" in invalid:
-        return
-    for annotation in (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED):
-        where, level = f"{path}[{annotation}]", annotations.get(annotation)
-        is_required = annotation == TOPOLOGY_REQUIRED
-        if level and where not in invalid:
-            level_text = f"topology level {level!r} of Topology {name!r}"
+        level, where = annotations.get(annotation), f"{path}[{annotation}]"
+        if level and where not in invalid and _depth(topology, level) is None:
+            levels = ", ".join(map(_level_text, topology.levels)) or "none"
+            effect = _effect(requires=requires and annotation == TOPOLOGY_REQUIRED)
             message = (
-                f"required {level_text} is not supported yet, so the pods never start. Remove the "
-                f"annotation, or use {TOPOLOGY_PREFERRED}"
-                if is_required
-                else f"preferred {level_text} has no effect yet"
+                f"Topology {name!r} has no level {level!r}, so {effect}. Name one of its levels: "
+                f"{levels}"
             )
-            yield Finding(where, message, blocks=is_required, code=FindingCode.TOPOLOGY_UNSUPPORTED)
+            yield Finding(where, message, code=FindingCode.UNKNOWN_TOPOLOGY)
+
+
+def _effect(*, requires: bool) -> str:
+    """Say what follows from a placement that does not exist."""
+    return "no pod starts until it does" if requires else "it has no effect"
+
+
+def _level_text(level: TopologyLevel) -> str:
+    return f"{level.node_label} ({level.alias})" if level.alias else level.node_label
 
 
 def required_domain(
@@ -154,11 +149,11 @@ def required_domain(
     depth = _depth(topology, level) if topology and level else None
     if topology is None or depth is None or not name or not level:
         return None
-    labels = tuple(it.node_label for it in topology.levels[: depth + 1])
-    return RequiredDomain(f"{path}[{TOPOLOGY_REQUIRED}]", level, name, labels)
+    labels = tuple(it.node_label for it in topology.levels)
+    return RequiredDomain(f"{path}[{TOPOLOGY_REQUIRED}]", level, name, labels, depth)
 
 
-def amount_faults(jobset: JobSet) -> Iterator[Finding]:
+def amount_faults(jobset: StagedJobs) -> Iterator[Finding]:
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template = job.template.spec.template
         for kind, containers in (
@@ -170,7 +165,7 @@ def amount_faults(jobset: JobSet) -> Iterator[Finding]:
                 yield from _container_faults(container, path)
 
 
-def gpu_share_faults(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
+def gpu_share_faults(jobset: StagedJobs, scheduler_name: str) -> Iterator[Finding]:
     """Only those with which no pod starts."""
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template, path = job.template.spec.template, _template_path(i)
@@ -188,7 +183,7 @@ def gpu_share_faults(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
             yield Finding(fault.path, message, blocks=True, code=FindingCode.INVALID_AMOUNT)
 
 
-def gpu_sharing_off(jobset: JobSet, scheduler_name: str) -> Iterator[Finding]:
+def gpu_sharing_off(jobset: StagedJobs, scheduler_name: str) -> Iterator[Finding]:
     for i, job in enumerate(jobset.spec.replicated_jobs):
         template, path = job.template.spec.template, _template_path(i)
         if template.spec.scheduler_name in {"", scheduler_name}:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from trainer_kai.api.gpu_requests import share_request
-from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.jobset import ReplicatedJob
 from trainer_kai.api.names import AMD_GPU, GPU, PODS
 from trainer_kai.api.pod import Container, PodSpec
 from trainer_kai.api.quantity import QuantityError, milli
@@ -21,6 +21,7 @@ from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.node_index import LintBudget, NodeIndex, union
 from trainer_kai.policy.podgroups.grouping import PlannedPodGroup, PlannedSubGroup
 from trainer_kai.policy.pods.requests import ResourceAmounts, format_amount, pod_requests
+from trainer_kai.policy.workloads.workload import StagedJobs
 
 _DEVICES: Final = (GPU, AMD_GPU)
 _MOST_LISTED: Final = 3  # names that a message lists
@@ -31,7 +32,9 @@ class RequiredDomain(NamedTuple):
     path: str  # of the annotation that requests it
     level: str  # its name
     topology: str
-    labels: tuple[str, ...]  # labels of nodes, the coarsest first
+    labels: tuple[str, ...]  # of all its levels, the coarsest first: each node needs all of them
+    depth: int  # the place of the level among them
+    queue: str = ""  # that requires it by default
 
 
 class SubGroupDemand(NamedTuple):
@@ -50,7 +53,7 @@ class SubGroupDemand(NamedTuple):
         return self.subgroup.min_pods
 
 
-def subgroup_demand(jobset: JobSet, subgroup: PlannedSubGroup) -> SubGroupDemand | None:
+def subgroup_demand(jobset: StagedJobs, subgroup: PlannedSubGroup) -> SubGroupDemand | None:
     """None if a quantity is invalid."""
     jobs = jobset.spec.replicated_jobs
     index = next(i for i, job in enumerate(jobs) if job.name == subgroup.name)
@@ -252,7 +255,7 @@ class NodeCapacityCheck:
         required_domain: RequiredDomain,
         eligible: Iterable[int],
     ) -> Iterator[Finding]:
-        among = union(eligible)
+        among = self._nodes.with_labels(required_domain.labels, union(eligible))
         domains = self._domains(required_domain, among, is_one_kind=len(kinds) == 1)
         if domains is None:
             return
@@ -276,6 +279,7 @@ class NodeCapacityCheck:
                 return
         count = sum(demand.needed for demand in demands)
         where = f"one {required_domain.level} of Topology {required_domain.topology}"
+        where += f" (the default of queue {required_domain.queue})" if required_domain.queue else ""
         message = f"{count} pods of {names_text(demands)} must be in {where}, and "
         if len(kinds) == 1 and best:
             message += f"the largest holds {best}. Request at most {best} pods, or a coarser level"
@@ -287,13 +291,13 @@ class NodeCapacityCheck:
         self, required_domain: RequiredDomain, among: int, *, is_one_kind: bool
     ) -> list[int] | None:
         """If each domain is one node and all pods are equal, one of each size."""
-        if is_one_kind and self._nodes.is_unique_label(required_domain.labels[-1]):
-            among = self._nodes.with_labels(required_domain.labels, among)
+        labels = required_domain.labels[: required_domain.depth + 1]
+        if is_one_kind and self._nodes.is_unique_label(labels[-1]):
             sizes = (nodes & among for _, nodes in self._nodes.by_allocatable())
             return [nodes & -nodes for nodes in sizes if nodes]
         found = []
-        for domain in self._nodes.domains(required_domain.labels, among):
-            if not self._budget.spend(_DOMAIN_STEPS + len(required_domain.labels)):
+        for domain in self._nodes.domains(labels, among):
+            if not self._budget.spend(_DOMAIN_STEPS + len(labels)):
                 return None
             found.append(domain)
         return found

@@ -8,17 +8,20 @@ Other reviews wait while a TrainJob is checked. So its parts are counted first, 
 is too large is reported and not checked. A check above the budget is skipped and reports nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from msgspec.structs import astuple
 
 from trainer_kai.api.bounds import MOST_PARTS
 from trainer_kai.api.cluster_kinds import Node, PriorityClass, Taint
+from trainer_kai.api.device_kinds import RequestedClass
 from trainer_kai.api.jobset import JobSetSpec
 from trainer_kai.api.kai_kinds import QueueSpec, TopologySpec
 from trainer_kai.api.matching import NodeRule, ValueRange, node_rules, tolerates
-from trainer_kai.api.meta import NodeSelectorTerm
+from trainer_kai.api.meta import Key, NodeSelectorTerm
 from trainer_kai.api.names import AMD_GPU, CLOUD_NODE_PREFIX, CPU, GPU, NODE_PREFIX
 from trainer_kai.api.pod import Affinity, Container, PodSpec, Toleration
 from trainer_kai.api.quantity import QuantityError, milli, whole
@@ -226,6 +229,10 @@ class KnownCluster(NamedTuple):
     autoscales: bool = False  # the cluster adds nodes when capacity is missing
     gpus: tuple[str, ...] = (GPU, AMD_GPU)  # the resources that queues count as GPUs
     shares_gpus: bool = True  # our scheduler binds pods with shares of GPUs
+    topology_defaults: Mapping[str, Mapping[str, str]] = MappingProxyType({})  # what queues say
+    device_classes: AbstractSet[str] | None = None
+    # What a ResourceClaimTemplate requests: None if it does not exist, nothing if that is unknown.
+    claim_template: Callable[[Key], Iterable[RequestedClass] | None] | None = None
 
 
 NOTHING_KNOWN = KnownCluster()

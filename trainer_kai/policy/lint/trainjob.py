@@ -6,17 +6,24 @@ change only the TrainJob. So a path is a field of the TrainJob: the one that set
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from trainer_kai.api.bounds import MOST_PARTS
 from trainer_kai.api.gpu_requests import is_whole_gpu, share_request
-from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.jobset import JobSet, ReplicatedJob
+from trainer_kai.api.kai_kinds import TopologySpec
 from trainer_kai.api.names import (
     PREEMPTIBILITY,
     PRIORITY_CLASS_NAME,
+    SEGMENT_PREFERRED,
+    SEGMENT_REQUIRED,
+    SEGMENT_SIZE,
     SKIP_PODGROUPER,
+    TOPOLOGY,
+    TOPOLOGY_PREFERRED,
+    TOPOLOGY_REQUIRED,
     TRAINJOB_CONTROLLER,
 )
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
@@ -31,6 +38,7 @@ from trainer_kai.policy.expand.jobset import (
     with_carried_metadata,
 )
 from trainer_kai.policy.finding import Finding, FindingCode
+from trainer_kai.policy.lint.device_claims import device_claim_faults
 from trainer_kai.policy.lint.field_values import (
     amount_faults,
     annotation_faults,
@@ -41,10 +49,10 @@ from trainer_kai.policy.lint.field_values import (
     required_domain,
     spec_limit_faults,
     topology_faults,
-    unsupported_topologies,
 )
 from trainer_kai.policy.lint.node_capacity import (
     NodeCapacityCheck,
+    RequiredDomain,
     SubGroupDemand,
     count_path,
     subgroup_demand,
@@ -52,17 +60,32 @@ from trainer_kai.policy.lint.node_capacity import (
 )
 from trainer_kai.policy.lint.node_index import KnownCluster, LintBudget, count_spec_parts
 from trainer_kai.policy.lint.queue_limits import over_limits, over_quotas
-from trainer_kai.policy.podgroups.grouping import PlannedPodGroup, plan_podgroups
-from trainer_kai.policy.podgroups.manifests import GroupingRules
+from trainer_kai.policy.podgroups.grouping import (
+    PlannedPodGroup,
+    PodGroupPlan,
+    plan_podgroups,
+)
+from trainer_kai.policy.podgroups.manifests import (
+    GroupingRules,
+    has_topology_constraint,
+    is_bound_by_topology,
+)
 from trainer_kai.policy.queueing.priority_classes import (
     DEFAULT_PRIORITY_CLASS,
     PREEMPTIBLE_BELOW,
     SelectablePriorityClasses,
 )
+from trainer_kai.policy.queueing.topology_default import TopologyDefault, topology_default
+from trainer_kai.policy.workloads.job import ONLY_JOB
+from trainer_kai.policy.workloads.jobset import JOBSET_FORM
+from trainer_kai.policy.workloads.roles import segment_topology
+from trainer_kai.policy.workloads.workload import JobsForm, StagedJobs, Workload
 
 MOST_FINDINGS: Final = 16  # a user reads no more, and the API server drops more warnings
+_SEVERAL: Final = 2  # pods: from so many on the topology of a queue counts
 _ANNOTATIONS: Final = "metadata.annotations"
 _RUNTIME: Final = "spec.runtimeRef"
+_OF_ONLY_JOB: Final = re.compile(rf"\b(pods?) of {ONLY_JOB}\b")  # in messages about a Job
 _JOB_PATH: Final = re.compile(r"spec\.replicatedJobs\[([0-9]+)\]\.template\.spec\.(.+)")
 _AMOUNT_PATH: Final = re.compile(
     r"template\.spec\.containers\[([0-9]+)\]\.resources\.(limits|requests)\[(.+)\]"
@@ -73,6 +96,12 @@ _GPU_PATH: Final = re.compile(
 _POD_ANNOTATION_PATH: Final = re.compile(r"template\.metadata\.annotations\[(.+)\]")
 _METADATA_PATH: Final = re.compile(r"metadata\.(labels|annotations)\[(.+)\]")
 _UNKNOWN_NAMES: Final = (FindingCode.UNKNOWN_PRIORITY, FindingCode.UNKNOWN_TOPOLOGY)
+
+
+class _Known(NamedTuple):
+    queue: str  # of the workload
+    cluster: KnownCluster
+    topology_default: TopologyDefault | None
 
 
 def lint_trainjob(
@@ -109,19 +138,46 @@ def is_refusable(finding: Finding) -> bool:
 
 
 def lint_jobset(
-    jobset: JobSet, queue: str, rules: GroupingRules, cluster: KnownCluster
+    jobset: StagedJobs,
+    queue: str,
+    rules: GroupingRules,
+    cluster: KnownCluster,
+    form: JobsForm = JOBSET_FORM,
 ) -> tuple[Finding, ...]:
-    """Blocking findings come first; paths are of the JobSet."""
-    found = dict.fromkeys(islice(_findings(jobset, queue, rules, cluster), 4 * MOST_FINDINGS))
+    """Blocking findings come first; paths are of the JobSet, or of a kind with another *form*."""
+    plan = plan_podgroups(jobset, rules.scheduler_name, staged=rules.mode == "external", form=form)
+    default = _topology_default(queue, cluster) if rules.mode == "bundled" else None
+    known = _Known(queue, cluster, default)
+    findings = islice(_findings(jobset, plan, known, rules), 4 * MOST_FINDINGS)
+    own = jobset if isinstance(jobset, Workload) else None
+    found = dict.fromkeys(_in_form(it, form, own) for it in findings)
     suppressed = FindingCode.NO_NODE_MATCHES if cluster.autoscales else ""
     reported = (it for it in found if it.code != suppressed)
     return tuple(sorted(reported, key=lambda it: not it.blocks)[:MOST_FINDINGS])
 
 
+def _topology_default(queue: str, cluster: KnownCluster) -> TopologyDefault | None:
+    queues = cluster.queues or {}
+
+    def parent_of(name: str) -> str:
+        return queues[name].parent_queue if name in queues else ""
+
+    return topology_default(queue, parent_of, cluster.topology_defaults)
+
+
+def _in_form(finding: Finding, form: JobsForm, workload: Workload | None) -> Finding:
+    if form.jobs_path:
+        return (
+            finding if workload is None else finding._replace(path=workload.own_path(finding.path))
+        )
+    message = _OF_ONLY_JOB.sub(r"\1", finding.message)
+    return finding._replace(path=form.own_path(finding.path), message=message)
+
+
 def _findings(
-    jobset: JobSet, queue: str, rules: GroupingRules, cluster: KnownCluster
+    jobset: StagedJobs, plan: PodGroupPlan, known: _Known, rules: GroupingRules
 ) -> Iterator[Finding]:
-    plan = plan_podgroups(jobset, rules.scheduler_name, staged=rules.mode == "external")
+    cluster = known.cluster
     for finding in plan.findings:
         code = FindingCode.UNREACHABLE if finding.blocks else FindingCode.INVALID_VALUE
         yield finding._replace(code=code)
@@ -129,12 +185,12 @@ def _findings(
     if rules.mode == "bundled" and not cluster.shares_gpus:
         yield from gpu_sharing_off(jobset, rules.scheduler_name)
     yield from _value_findings(jobset, cluster)
+    yield from device_claim_faults(jobset, rules.scheduler_name, cluster)
     is_grouped_by_user = jobset.metadata.annotations.get(SKIP_PODGROUPER) == "true"
     if is_grouped_by_user:
         return
     yield from replaced_podgroups(jobset, rules.scheduler_name)
     if rules.mode == "bundled":
-        yield from unsupported_topologies(jobset)
         yield from spec_limit_faults(jobset)
     budget = LintBudget()
     capacity = (
@@ -144,12 +200,12 @@ def _findings(
     )
     for podgroup in plan.podgroups:
         demands = [subgroup_demand(jobset, subgroup) for subgroup in podgroup.subgroups]
-        known = [demand for demand in demands if demand is not None]
-        if len(known) == len(demands):
-            yield from _podgroup_findings(jobset, podgroup, known, capacity, (queue, cluster))
+        valid = [demand for demand in demands if demand is not None]
+        if len(valid) == len(demands):
+            yield from _podgroup_findings(jobset, podgroup, valid, capacity, known)
 
 
-def _value_findings(jobset: JobSet, cluster: KnownCluster) -> Iterator[Finding]:
+def _value_findings(jobset: StagedJobs, cluster: KnownCluster) -> Iterator[Finding]:
     yield from amount_faults(jobset)
     if cluster.priorities is not None:
         yield from priority_faults(jobset, cluster.priorities)
@@ -158,17 +214,18 @@ def _value_findings(jobset: JobSet, cluster: KnownCluster) -> Iterator[Finding]:
         for i, job in enumerate(jobset.spec.replicated_jobs):
             annotations = job.template.metadata.annotations
             yield from topology_faults(annotations, _template_annotations(i), cluster.topologies)
+            yield from _segment_faults(jobset, i, cluster.topologies)
     yield from annotation_faults(jobset)
 
 
 def _podgroup_findings(
-    jobset: JobSet,
+    jobset: StagedJobs,
     podgroup: PlannedPodGroup,
     demands: Sequence[SubGroupDemand],
     capacity: NodeCapacityCheck | None,
-    known: tuple[str, KnownCluster],
+    known: _Known,
 ) -> Iterator[Finding]:
-    queue, cluster = known
+    queue, cluster = known.queue, known.cluster
     needs = {name: amount for name, amount in total_demand(podgroup, demands).items() if amount}
     path = count_path(demands)
     if cluster.queues is not None:
@@ -177,16 +234,82 @@ def _podgroup_findings(
             yield from over_quotas(path, needs, cluster.gpus, queue, cluster.queues)
     if capacity is None:
         return
-    podgroup_domain = required_domain(jobset.metadata.annotations, _ANNOTATIONS, cluster.topologies)
+    jobs = {demand.job.name: demand.job for demand in demands}
+    podgroup_domain = (
+        required_domain(jobset.metadata.annotations, _ANNOTATIONS, cluster.topologies)
+        if is_bound_by_topology(podgroup, jobs)
+        else None
+    ) or _default_domain(jobset, podgroup, demands, known)
     is_all = podgroup.min_subgroups == len(podgroup.subgroups)
     yield from capacity.podgroup_findings(demands, needs, podgroup_domain, all_needed=is_all)
     for demand in demands:
+        # A Job has one place for both, and that is checked above.
         annotations = demand.job.template.metadata.annotations
         podset_domain = required_domain(
             annotations, _template_annotations(demand.job_index), cluster.topologies
         )
-        if podset_domain is not None:
+        if podset_domain is not None and annotations is not jobset.metadata.annotations:
             yield from capacity.podset_findings(demand, podset_domain)
+        segment_domain = required_domain(
+            _of_segments(jobset, demand.job),
+            _segment_annotations(demand.job_index),
+            cluster.topologies,
+        )
+        size = demand.subgroup.segments.size
+        if segment_domain is not None and size:
+            path = _as_segment_path(segment_domain.path)
+            one = demand.subgroup._replace(min_member=min(size, demand.subgroup.pods))
+            yield from capacity.podset_findings(
+                demand._replace(subgroup=one), segment_domain._replace(path=path)
+            )
+
+
+def _default_domain(
+    jobset: StagedJobs,
+    podgroup: PlannedPodGroup,
+    demands: Sequence[SubGroupDemand],
+    known: _Known,
+) -> RequiredDomain | None:
+    """Return what the queue requires of PodGroups of several pods that have no constraint."""
+    default = known.topology_default
+    if default is None or sum(it.needed for it in demands) < _SEVERAL:
+        return None
+    jobs = {it.job.name: it.job for it in demands}
+    own = [jobset.metadata.annotations] if is_bound_by_topology(podgroup, jobs) else []
+    own += [it.template.metadata.annotations for it in jobs.values()]
+    own += [_of_segments(jobset, it) for it in jobs.values()]
+    if any(map(has_topology_constraint, own)):
+        return None
+    domain = required_domain(default.annotations, "", known.cluster.topologies)
+    return domain and domain._replace(path=count_path(demands), queue=default.decided_by)
+
+
+def _segment_faults(
+    jobset: StagedJobs, index: int, known: Mapping[str, TopologySpec]
+) -> Iterator[Finding]:
+    """Leave out an unknown Topology that the workload names, since it is reported there."""
+    job = jobset.spec.replicated_jobs[index]
+    names_topology = TOPOLOGY in job.template.spec.template.metadata.annotations
+    path = _segment_annotations(index)
+    for it in topology_faults(_of_segments(jobset, job), path, known):
+        if names_topology or it.path != f"{path}[{TOPOLOGY}]":
+            yield it._replace(path=_as_segment_path(it.path))
+
+
+def _of_segments(jobset: StagedJobs, job: ReplicatedJob) -> Mapping[str, str]:
+    """Return the constraint of each segment, as the annotations of a sub-group."""
+    pods = job.template.spec.template.metadata.annotations
+    above = {**jobset.metadata.annotations, **job.template.metadata.annotations}
+    return segment_topology(pods, above) if SEGMENT_SIZE in pods else {}
+
+
+def _segment_annotations(index: int) -> str:
+    return f"spec.replicatedJobs[{index}].template.spec.template.{_ANNOTATIONS}"
+
+
+def _as_segment_path(path: str) -> str:
+    path = path.replace(f"[{TOPOLOGY_REQUIRED}]", f"[{SEGMENT_REQUIRED}]")
+    return path.replace(f"[{TOPOLOGY_PREFERRED}]", f"[{SEGMENT_PREFERRED}]")
 
 
 def _template_annotations(index: int) -> str:
@@ -194,7 +317,7 @@ def _template_annotations(index: int) -> str:
 
 
 def _is_non_preemptible(
-    jobset: JobSet, demands: Iterable[SubGroupDemand], cluster: KnownCluster
+    jobset: StagedJobs, demands: Iterable[SubGroupDemand], cluster: KnownCluster
 ) -> bool:
     """Say whether a PodGroup is certainly non-preemptible."""
     labels = jobset.metadata.labels

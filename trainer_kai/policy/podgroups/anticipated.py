@@ -26,7 +26,13 @@ from trainer_kai.api.pod import (
 from trainer_kai.policy.podgroups.grouping import (
     PlannedPodGroup,
     PlannedSubGroup,
+    podset_name,
     podset_name_prefix,
+)
+from trainer_kai.policy.podgroups.segments import (
+    Segmentation,
+    segment_prefix,
+    segmentation,
 )
 from trainer_kai.policy.pods.requests import (
     ANY_ADDRESS,
@@ -37,6 +43,7 @@ from trainer_kai.policy.pods.requests import (
     pod_requests,
 )
 from trainer_kai.policy.start_order import READY, pods_at_once
+from trainer_kai.policy.workloads.workload import SubGroupShape
 
 
 class StageDependency(
@@ -55,6 +62,7 @@ class StageDependency(
     replicas: int
     count: int
     before: tuple[str, ...] = ()  # prefixes of PodSets of this PodGroup that begin only afterwards
+    segments: int = 0  # of each PodSet: then its pods are in these
 
 
 class AnticipatedHostPort(
@@ -72,7 +80,7 @@ class AnticipatedPods(
 ):
     """Expected pods of one replicatedJob: *count* in each PodSet, and the needs of each pod."""
 
-    sub_group_prefix: str
+    sub_group_prefix: str  # an index follows, unless a PodSet has it as its whole name
     replicas: int
     count: int
     requests: Mapping[str, str] = {}
@@ -128,6 +136,9 @@ def _size_fault(declared: AnticipatedAnnotation) -> str:
         replicas = max((one.replicas for one in each), default=0)
         if replicas > MOST_SUB_GROUPS:
             return f"{path}: {replicas} replicas, and the maximum is {MOST_SUB_GROUPS}"
+    segments = max((one.replicas * one.segments for one in declared.after), default=0)
+    if segments > MOST_SUB_GROUPS:
+        return f"after: {segments} segments, and the maximum is {MOST_SUB_GROUPS}"
     constrained = [one for one in declared.later if _has_inter_pod_constraints(one)]
     return _expected_fault(declared.later, "pods", MOST_EXPECTED) or _expected_fault(
         constrained, "pods with affinity, spread or ports", MOST_CONSTRAINED
@@ -153,7 +164,8 @@ def _stage_dependencies(
 ) -> tuple[StageDependency, ...]:
     dependents: dict[tuple[str, str], list[str]] = {}
     for edge in podgroup.after:
-        dependents.setdefault((edge.before, edge.status), []).append(podset_name_prefix(edge.after))
+        prefixes = _podset_prefixes(jobs[edge.after])
+        dependents.setdefault((edge.before, edge.status), []).extend(prefixes)
     return tuple(
         StageDependency(
             replicated_job=name,
@@ -163,9 +175,23 @@ def _stage_dependencies(
             replicas=jobs[name].replicas,
             count=pods_at_once(jobs[name]) if status == READY else _completions(jobs[name]),
             before=tuple(before),
+            segments=_segmentation(jobs[name]).number,
         )
         for (name, status), before in dependents.items()
     )
+
+
+def _podset_prefixes(job: ReplicatedJob) -> Iterator[str]:
+    """Yield the prefixes of the sub-groups that have the pods of a replicatedJob."""
+    if not _segmentation(job).size:
+        yield podset_name_prefix(job.name)
+        return
+    for index in range(job.replicas):
+        yield segment_prefix(podset_name(job.name, index))
+
+
+def _segmentation(job: ReplicatedJob) -> Segmentation:
+    return segmentation(job, pods_at_once(job), "", [], "")
 
 
 def _completions(job: ReplicatedJob) -> int:
@@ -178,20 +204,46 @@ def _completions(job: ReplicatedJob) -> int:
 def _anticipated_pods(
     podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]
 ) -> tuple[AnticipatedPods, ...]:
+    if podgroup.shape is not None:
+        later = (it for it in podgroup.shape.subgroups if it.is_later)
+        return tuple(_anticipated_leaf(it, jobs[it.job]) for it in later)
     return tuple(
-        _anticipated_subgroup(subgroup, jobs[subgroup.name])
+        pods
         for subgroup in podgroup.subgroups
         if subgroup.is_anticipated
+        for pods in _anticipated_subgroup(subgroup, jobs[subgroup.name])
     )
 
 
-def _anticipated_subgroup(subgroup: PlannedSubGroup, job: ReplicatedJob) -> AnticipatedPods:
+def _anticipated_subgroup(
+    subgroup: PlannedSubGroup, job: ReplicatedJob
+) -> Iterator[AnticipatedPods]:
+    """Yield one entry, or for each Job those of its full segments and of the last one."""
+    pod, size = anticipated_pod(job.template.spec.template), subgroup.segments.size
+    if not size:
+        yield msgspec.structs.replace(
+            pod,
+            sub_group_prefix=podset_name_prefix(subgroup.name),
+            replicas=subgroup.replicas,
+            count=subgroup.pods,
+        )
+        return
+    full, rest = divmod(subgroup.pods, size)
+    for index in range(subgroup.replicas):
+        prefix = segment_prefix(podset_name(subgroup.name, index))
+        if full:
+            yield msgspec.structs.replace(pod, sub_group_prefix=prefix, replicas=full, count=size)
+        if rest:
+            yield msgspec.structs.replace(
+                pod, sub_group_prefix=f"{prefix}{full}", replicas=1, count=rest
+            )
+
+
+def _anticipated_leaf(subgroup: SubGroupShape, job: ReplicatedJob) -> AnticipatedPods:
+    """Its prefix is the whole name of the sub-group, as no index follows it."""
     pod = anticipated_pod(job.template.spec.template)
     return msgspec.structs.replace(
-        pod,
-        sub_group_prefix=podset_name_prefix(subgroup.name),
-        replicas=subgroup.replicas,
-        count=subgroup.pods,
+        pod, sub_group_prefix=subgroup.name, replicas=1, count=subgroup.pods
     )
 
 

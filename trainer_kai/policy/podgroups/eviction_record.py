@@ -1,12 +1,12 @@
 """What PodGroups record of evictions: one that is in progress, and the last one.
 
-`trainer-kai.dev/evicted-by`: a TrainJob is suspended while its pods terminate, and meanwhile they
-are charged to no queue. So the record stands where no user may write: on the PodGroups. It names
-its TrainJob and its PodGroup by their uids, which the API server chooses: an object that was
-created with a record, from a backup or forged, counts for nothing. The TrainJob's annotation of the
-same name is a copy for people. Where the API server refuses the copy (annotations have a size
-limit), the record says that there is none, so that a missing copy is not taken for a change by the
-user.
+`trainer-kai.dev/evicted-by`: a TrainJob, JobSet or Job is suspended while its pods terminate, and
+meanwhile they are charged to no queue. So the record stands where no user may write: on the
+PodGroups. It names the suspended object and its PodGroup by their uids, which the API server
+chooses: an object that was created with a record, from a backup or forged, counts for nothing. The
+suspended object's annotation of the same name is a copy for people. Where the API server refuses
+the copy (annotations have a size limit), the record says that there is none, so that a missing copy
+is not taken for a change by the user.
 
 `trainer-kai.dev/last-eviction` stays on a PodGroup after its Events have expired and after it runs
 again, until the next eviction or until the PodGroup is deleted. Users read it; the scheduler reads
@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from trainer_kai.api.kai_kinds import PodGroup
+from trainer_kai.api.meta import Object
 from trainer_kai.api.names import EVICTED_BY, LAST_EVICTION_RECORD
 from trainer_kai.api.scheduler_names import Action
 from trainer_kai.api.text import truncated_message
-from trainer_kai.api.trainjob import TrainJob
 
 # The rule of docs/rules.md that decides which pods an action may evict.
 _RULES: Final = MappingProxyType(
@@ -31,6 +31,7 @@ _RULES: Final = MappingProxyType(
         Action.PREEMPT: "38",
         Action.CONSOLIDATION: "40a",
         Action.STALE_GANG_EVICTION: "40f",
+        Action.QUEUE_DRAIN: "20c",
         "gpureservationlost": "27j",
     }
 )
@@ -39,12 +40,13 @@ _RULES: Final = MappingProxyType(
 class EvictionRecord(NamedTuple):
     reason: str
     at: str  # RFC 3339
-    is_copied: bool  # the TrainJob has a copy of the record, unless its user took it away
-    was_suspend_requested: bool  # by the manifest applied last, although the TrainJob ran
+    is_copied: bool  # the suspended object has a copy of the record, unless its user took it away
+    was_suspend_requested: bool  # by the manifest applied last, although it ran
 
 
 class _Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    train_job: str = ""  # uid
+    # The uid of the suspended object of any kind; the first kind gave the field its name.
+    suspended: str = msgspec.field(name="trainJob", default="")
     pod_group: str = ""  # uid
     why: str = ""
     at: str = ""  # RFC 3339
@@ -52,9 +54,9 @@ class _Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     asked: bool = False
 
 
-def encode_eviction_record(job: TrainJob, podgroup: PodGroup, eviction: EvictionRecord) -> str:
+def encode_eviction_record(suspended: Object, podgroup: PodGroup, eviction: EvictionRecord) -> str:
     record = _Record(
-        train_job=job.metadata.uid,
+        suspended=suspended.metadata.uid,
         pod_group=podgroup.metadata.uid,
         why=eviction.reason,
         at=eviction.at,
@@ -64,21 +66,21 @@ def encode_eviction_record(job: TrainJob, podgroup: PodGroup, eviction: Eviction
     return msgspec.json.encode(record).decode()
 
 
-def is_evicted(job: TrainJob, podgroup: PodGroup) -> bool:
-    return _record(job, podgroup) is not None
+def is_evicted(suspended: Object, podgroup: PodGroup) -> bool:
+    return _record(suspended, podgroup) is not None
 
 
-def read_eviction_record(job: TrainJob, podgroup: PodGroup) -> EvictionRecord | None:
-    found = _record(job, podgroup)
+def read_eviction_record(suspended: Object, podgroup: PodGroup) -> EvictionRecord | None:
+    found = _record(suspended, podgroup)
     return EvictionRecord(found.why, found.at, found.copied, found.asked) if found else None
 
 
-def eviction_reason(job: TrainJob, podgroup: PodGroup) -> str:
-    found = _record(job, podgroup)
+def eviction_reason(suspended: Object, podgroup: PodGroup) -> str:
+    found = _record(suspended, podgroup)
     return found.why if found else ""
 
 
-def _record(job: TrainJob, podgroup: PodGroup) -> _Record | None:
+def _record(suspended: Object, podgroup: PodGroup) -> _Record | None:
     text = podgroup.metadata.annotations.get(EVICTED_BY)
     if not text:
         return None
@@ -86,18 +88,19 @@ def _record(job: TrainJob, podgroup: PodGroup) -> _Record | None:
         found = msgspec.json.decode(text, type=_Record)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    named, meant = (found.train_job, found.pod_group), (job.metadata.uid, podgroup.metadata.uid)
+    named = found.suspended, found.pod_group
+    meant = suspended.metadata.uid, podgroup.metadata.uid
     return found if named == meant and all(meant) else None
 
 
 class LastEviction(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The JSON of the annotation: which eviction, for which PodGroup, by which rule, at what cost.
 
-    The cost is that of the whole TrainJob, on each of its PodGroups.
+    The cost is that of the whole workload, on each of its PodGroups.
     """
 
     at: str = ""  # RFC 3339
-    action: str = ""  # reclaim, preempt, consolidation, stalegangeviction or gpureservationlost
+    action: str = ""  # an action of a plan, or gpureservationlost
     rule: str = ""  # its number in docs/rules.md
     queue: str = ""
     preemptor: str = msgspec.field(name="for", default="")  # the PodGroup, or the pod without one

@@ -30,15 +30,30 @@ from trainer_kai.api.bounds import (
 )
 from trainer_kai.api.jobset import ReplicatedJob
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ANCESTOR_STEP, BATCH_MIN_MEMBER
-from trainer_kai.api.pod import TERMINAL_PHASES, Pod
+from trainer_kai.api.names import (
+    ANCESTOR_STEP,
+    BATCH_MIN_MEMBER,
+    DEFAULT_SCHEDULER,
+    SEGMENT_SIZE,
+    TOPOLOGY,
+)
+from trainer_kai.api.pod import TERMINAL_PHASES, BriefPod, Pod
 from trainer_kai.api.requested_values import is_count
 from trainer_kai.policy.finding import Finding
 from trainer_kai.policy.podgroups.partition import JobSetPartition
+from trainer_kai.policy.podgroups.segments import UNDIVIDED, Segmentation, segmentation
 from trainer_kai.policy.pods.requests import has_inter_pod_constraints
 from trainer_kai.policy.start_order import INITIALIZERS, Edge, pods_at_once, start_order
-from trainer_kai.policy.workloads.jobset import jobset_pod_place
-from trainer_kai.policy.workloads.workload import PodPlace, RestartAttempt, StagedJobs
+from trainer_kai.policy.workloads.jobset import JOBSET_FORM
+from trainer_kai.policy.workloads.shapes import shape_of_jobs
+from trainer_kai.policy.workloads.workload import (
+    JobsForm,
+    PodGroupShape,
+    PodPlace,
+    RestartAttempt,
+    StagedJobs,
+    Workload,
+)
 
 MAIN: Final = "Main"  # the suffix of a JobSet's only PodGroup; no replicatedJob can have this name
 
@@ -56,6 +71,7 @@ class PlannedSubGroup(NamedTuple):
     min_member: int  # of each replica: fewer pods do not start
     is_anticipated: bool  # begins only after other replicatedJobs of its PodGroup
     has_inter_pod_constraints: bool = False  # affinity to pods, spread or host ports
+    segments: Segmentation = UNDIVIDED
 
     @property
     def min_pods(self) -> int:
@@ -75,6 +91,7 @@ class PlannedPodGroup(NamedTuple):
     subgroups: tuple[PlannedSubGroup, ...]
     min_subgroups: int  # the number of SubGroups that are needed
     after: tuple[Edge, ...]  # edges from replicatedJobs of other PodGroups
+    shape: PodGroupShape | None = None  # where the kind of the workload names the sub-groups
 
     def smallest_sum(self, amounts: Iterable[int]) -> int:
         """Return the smallest sum for the SubGroups that are needed; *amounts* are of one each."""
@@ -88,29 +105,40 @@ class PodGroupPlan(NamedTuple):
     findings: tuple[Finding, ...] = ()
     too_large: tuple[str, ...] = ()  # replicatedJobs that exceed the limits of a PodGroup
 
-    def podgroup_of(self, replicated_job: str) -> PlannedPodGroup | None:
+    def podgroup_of(self, replicated_job: str, group: str = "") -> PlannedPodGroup | None:
+        """Return the PodGroup of a job; *group* is its suffix where several have that job."""
         for podgroup in self.podgroups:
-            if any(subgroup.name == replicated_job for subgroup in podgroup.subgroups):
+            has_job = any(subgroup.name == replicated_job for subgroup in podgroup.subgroups)
+            if has_job and group in {"", podgroup.suffix}:
                 return podgroup
         return None
 
 
 def plan_podgroups(
-    jobset: StagedJobs, scheduler_name: str, *, staged: bool = False
+    jobset: StagedJobs,
+    scheduler_name: str,
+    *,
+    staged: bool = False,
+    form: JobsForm = JOBSET_FORM,
 ) -> PodGroupPlan:
     """Pods of another scheduler are in no PodGroup."""
+    if isinstance(jobset, Workload) and jobset.shapes is not None:
+        return _shaped_podgroups(jobset, jobset.shapes, scheduler_name)
     excess = size_fault(jobset)
     if excess:
-        return PodGroupPlan((), (Finding("spec.replicatedJobs", excess, blocks=True),))
+        return PodGroupPlan((), (Finding(form.jobs_path, excess, blocks=True),))
     jobs = {job.name: job for job in jobset.spec.replicated_jobs}
     order = start_order(jobset.spec)
     scheduled = [name for name in order.names if _scheduler(jobs[name]) in {"", scheduler_name}]
-    initializers = [name for name in scheduled if _is_initializer(jobs[name])]
+    initializers = [name for name in scheduled if is_initializer(jobs[name])]
     partition = JobSetPartition(order, scheduled, initializers)
     parts = [*partition.parts(staged=staged)]
-    findings = [*order.findings, *_other_scheduler_findings(jobset, scheduler_name)]
-    by_name = {name: _subgroup(jobset, name, findings) for name in scheduled}
-    min_subgroups = _batch_min_member(jobset.metadata.annotations, "metadata", findings)
+    findings = [*order.findings, *_other_scheduler_findings(jobset, scheduler_name, form)]
+    by_name = {name: _subgroup(jobset, name, form, findings) for name in scheduled}
+    findings += _unused_segments(jobset)
+    min_subgroups = None
+    if form.jobs_path:
+        min_subgroups = _batch_min_member(jobset.metadata.annotations, "metadata", findings)
     podgroups: list[PlannedPodGroup] = []
     too_large: list[str] = []
     for part in parts:
@@ -126,11 +154,53 @@ def plan_podgroups(
         podgroup = PlannedPodGroup(suffix, subgroups, needed, partition.incoming_edges(part))
         excess = _podgroup_size_fault(podgroup, staged=staged)
         if excess:
-            findings.append(Finding("spec.replicatedJobs", excess, blocks=True))
+            findings.append(Finding(form.jobs_path, excess, blocks=True))
             too_large += (subgroup.name for subgroup in subgroups)
         else:
             podgroups.append(podgroup)
     return PodGroupPlan(tuple(podgroups), tuple(findings), tuple(too_large))
+
+
+def _shaped_podgroups(
+    workload: Workload, shapes: Iterable[PodGroupShape], scheduler_name: str
+) -> PodGroupPlan:
+    """Plan the PodGroups that a kind divides itself; there each role names its scheduler."""
+    path, roles = workload.kind.form.jobs_path, workload.spec.replicated_jobs
+    jobs = {role.name: role for role in roles if _scheduler(role) == scheduler_name}
+    findings, podgroups = [*workload.faults], list[PlannedPodGroup]()
+    for shape in shapes:
+        podgroup = _shaped_podgroup(shape, jobs)
+        later = [it for it in podgroup.subgroups if it.is_anticipated] if podgroup else []
+        excess = _anticipated_fault(later, "pods", MOST_EXPECTED)
+        if excess:
+            findings.append(Finding(path, excess, blocks=True))
+        elif podgroup is not None:
+            podgroups.append(podgroup)
+    for role in roles if jobs else ():
+        if role.name not in jobs:
+            scheduler = _scheduler(role) or DEFAULT_SCHEDULER
+            message = f"the pods of {role.name} are in no PodGroup: scheduler {scheduler!r}"
+            findings.append(Finding(path, f"{message} places them"))
+    return PodGroupPlan(tuple(podgroups), tuple(dict.fromkeys(findings)))
+
+
+def _shaped_podgroup(
+    shape: PodGroupShape, jobs: Mapping[str, ReplicatedJob]
+) -> PlannedPodGroup | None:
+    names = tuple(name for name in shape.jobs if name in jobs)
+    if not names:
+        return None
+    kept = shape_of_jobs(shape, names, sum(pods_at_once(jobs[name]) for name in names))
+    left, planned = kept.min_pods, list[PlannedSubGroup]()
+    for name in names:
+        pods = pods_at_once(jobs[name])
+        own = [it for it in kept.subgroups if it.job == name]
+        minimum = sum(it.minimum for it in own) if own else min(left, pods)
+        left -= minimum
+        constrained = has_inter_pod_constraints(jobs[name].template.spec.template.spec)
+        is_later = any(it.is_later for it in own)
+        planned.append(PlannedSubGroup(name, 1, pods, minimum, is_later, constrained))
+    return PlannedPodGroup(shape.suffix, tuple(planned), len(planned), (), kept)
 
 
 def size_fault(jobset: StagedJobs) -> str | None:
@@ -164,11 +234,13 @@ def _podgroup_size_fault(podgroup: PlannedPodGroup, *, staged: bool) -> str | No
             f"the PodGroup of {names} would have {jobs} Jobs, and the maximum is "
             f"{MOST_SUB_GROUPS}. Lower replicas"
         )
-    subgroup_count = jobs + len(podgroup.subgroups)
+    segments = sum(it.replicas * it.segments.number for it in podgroup.subgroups)
+    subgroup_count = jobs + len(podgroup.subgroups) + segments
     if subgroup_count > MOST_SUB_GROUPS:
+        larger = f", or raise {SEGMENT_SIZE}" if segments else ""
         return (
             f"the PodGroup of {names} would have {subgroup_count} sub-groups, and the maximum is "
-            f"{MOST_SUB_GROUPS}. Lower replicas"
+            f"{MOST_SUB_GROUPS}. Lower replicas{larger}"
         )
     anticipated = [subgroup for subgroup in podgroup.subgroups if subgroup.is_anticipated]
     constrained = [subgroup for subgroup in anticipated if subgroup.has_inter_pod_constraints]
@@ -192,20 +264,28 @@ def _scheduler(job: ReplicatedJob) -> str:
     return job.template.spec.template.spec.scheduler_name
 
 
-def _is_initializer(job: ReplicatedJob) -> bool:
+def is_initializer(job: ReplicatedJob) -> bool:
     return job.template.metadata.labels.get(ANCESTOR_STEP) in INITIALIZERS
 
 
-def _subgroup(jobset: StagedJobs, name: str, findings: list[Finding]) -> PlannedSubGroup:
+def _subgroup(
+    jobset: StagedJobs, name: str, form: JobsForm, findings: list[Finding]
+) -> PlannedSubGroup:
     jobs = jobset.spec.replicated_jobs
     index, job = next((i, job) for i, job in enumerate(jobs) if job.name == name)
-    path = f"spec.replicatedJobs[{index}].template.metadata"
+    path = f"{form.template_path(index)}metadata"
     requested = _batch_min_member(job.template.metadata.annotations, path, findings)
     pods = pods_at_once(job)
     if requested is not None and requested > pods:
         message = f"{requested} is more than the pods of each Job at the same time. {pods} is used"
         findings.append(Finding(f"{path}.annotations[{BATCH_MIN_MEMBER}]", message))
-    min_member = min(requested, pods) if requested is not None else _default_min_member(job, pods)
+    default = _default_min_member(job, pods) if form.jobs_path else 1
+    min_member = min(default if requested is None else requested, pods)
+    named = f"{form.template_path(index)}spec.template.metadata"
+    topology = jobset.metadata.annotations.get(TOPOLOGY, "")
+    segments = segmentation(job, pods, named, findings, topology)
+    if segments.size:  # whole ones
+        min_member = min(-(-min_member // segments.size) * segments.size, pods)
     constrained = has_inter_pod_constraints(job.template.spec.template.spec)
     return PlannedSubGroup(
         name,
@@ -214,7 +294,16 @@ def _subgroup(jobset: StagedJobs, name: str, findings: list[Finding]) -> Planned
         min_member,
         is_anticipated=False,
         has_inter_pod_constraints=constrained,
+        segments=segments,
     )
+
+
+def _unused_segments(jobset: StagedJobs) -> Iterator[Finding]:
+    templates = (job.template.spec.template for job in jobset.spec.replicated_jobs)
+    is_used = any(SEGMENT_SIZE in it.metadata.annotations for it in templates)
+    if SEGMENT_SIZE in jobset.metadata.annotations and not is_used:
+        message = "has no effect here. Set it on the pod template of the Job to divide"
+        yield Finding(f"metadata.annotations[{SEGMENT_SIZE}]", message)
 
 
 def _default_min_member(job: ReplicatedJob, pods: int) -> int:
@@ -239,11 +328,13 @@ def _batch_min_member(
     return None
 
 
-def _other_scheduler_findings(jobset: StagedJobs, scheduler_name: str) -> Iterator[Finding]:
+def _other_scheduler_findings(
+    jobset: StagedJobs, scheduler_name: str, form: JobsForm
+) -> Iterator[Finding]:
     for i, job in enumerate(jobset.spec.replicated_jobs):
         name = _scheduler(job)
         if name not in {"", scheduler_name}:
-            path = f"spec.replicatedJobs[{i}].template.spec.template.spec.schedulerName"
+            path = f"{form.template_path(i)}spec.template.spec.schedulerName"
             message = f"the pods of {job.name} are in no PodGroup: scheduler {name!r} places them"
             yield Finding(path, message)
 
@@ -294,10 +385,8 @@ class JobPodCounts(NamedTuple):
     occupying: int = 0  # pods of an older attempt, or terminating
 
 
-def observe_pod(pod: Pod, place: PodPlace | None = None) -> PodObservation:
-    """Read a pod, by default one of a JobSet; the caller checks that it belongs to the workload."""
-    if place is None:
-        place = jobset_pod_place(pod.metadata.labels)
+def observe_pod(pod: Pod | BriefPod, place: PodPlace) -> PodObservation:
+    """Read a pod; the caller checks that it belongs to the workload."""
     return PodObservation(
         podset=podset_name(place.replicated_job, place.job_index),
         attempt=place.attempt,
@@ -307,9 +396,8 @@ def observe_pod(pod: Pod, place: PodPlace | None = None) -> PodObservation:
     )
 
 
-def podset_and_attempt(labels: Mapping[str, str]) -> tuple[str, RestartAttempt]:
-    replicated_job, job_index, attempt = jobset_pod_place(labels)
-    return podset_name(replicated_job, job_index), attempt
+def podset_and_attempt(place: PodPlace) -> tuple[str, RestartAttempt]:
+    return podset_name(place.replicated_job, place.job_index), place.attempt
 
 
 def newest_attempts(

@@ -58,22 +58,30 @@ from trainer_kai.policy.podgroups.grouping import (
     PlannedPodGroup,
     PlannedSubGroup,
     PodGroupPlan,
+    is_initializer,
     podgroup_name,
     podset_name,
 )
+from trainer_kai.policy.podgroups.segments import segment_prefix
+from trainer_kai.policy.queueing.kind_defaults import NO_CHANGES, KindDefault, KindDefaults
 from trainer_kai.policy.queueing.priority_classes import (
-    DEFAULT_PRIORITY_CLASS,
     PREEMPTIBLE_BELOW,
     SYSTEM_CLASS_PREFIX,
     SelectablePriorityClasses,
 )
-from trainer_kai.policy.workloads.workload import StagedJobs, Workload
+from trainer_kai.policy.workloads.roles import segment_topology
+from trainer_kai.policy.workloads.workload import (
+    PodGroupShape,
+    StagedJobs,
+    SubGroupShape,
+    Workload,
+)
 
 GroupingMode = Literal["bundled", "external"]
 ManifestFields = dict[str, Any]
 Spec: TypeAlias = Mapping[str, Any]
 
-_NEVER_STALE: Final = "-1s"  # the staleness grace period never ends
+NEVER_STALE: Final = "-1s"  # the staleness grace period never ends
 _KAI_GRACE: Final = "60s"
 _NON_PREEMPTIBLE: Final = PREEMPTIBILITIES[1]
 
@@ -83,6 +91,8 @@ class GroupingRules(NamedTuple):
     scheduler_name: str
     default_queue: str
     kueue: bool = False  # Kueue runs in this cluster
+    indexed_jobs: bool = False  # all pods of an Indexed Job start together
+    kind_defaults: KindDefaults = NO_CHANGES
 
 
 def podgroup_manifests(
@@ -98,12 +108,12 @@ def podgroup_manifests(
         annotations = {
             STAGE: _stage_text(podgroup, level, max(levels)),
             MEMBERS: _members_text(podgroup),
-            TOP_OWNER: _owner_text(workload),
+            TOP_OWNER: owner_text(_owner(workload)),
         }
         if rules.mode == "bundled":
             name_of = partial(_podgroup_name_of, workload, plan)
             annotations[ANTICIPATED] = anticipated_annotation(podgroup, jobs, name_of)
-            spec = _tree_spec(podgroup, jobs)
+            spec = _bundled_spec(workload, podgroup, jobs)
         else:
             spec = _flat_spec(workload, podgroup, jobs, counts or {})
         yield {
@@ -147,12 +157,12 @@ def _owner(workload: Workload) -> ManifestFields:
     }
 
 
-def _owner_text(workload: Workload) -> str:
-    """Write the owner as KAI does, for tools that read it."""
-    meta, resource = workload.metadata, workload.kind.resource
+def owner_text(owner: ManifestFields) -> str:
+    """Write an owner as KAI does, for tools that read it."""
+    group, _, version = owner["apiVersion"].rpartition("/")
     return (
-        f"name: {meta.name}\nuid: {meta.uid}\ngroup: {resource.group}\n"
-        f"version: {resource.version}\nkind: {resource.kind}\n"
+        f"name: {owner['name']}\nuid: {owner['uid']}\ngroup: {group}\n"
+        f"version: {version}\nkind: {owner['kind']}\n"
     )
 
 
@@ -191,39 +201,54 @@ def _requested_fields(
 ) -> ManifestFields:
     """Invalid values are ignored, as in KAI."""
     meta = workload.metadata
-    labels = _valid_labels(meta.labels)
-    annotations = _valid_annotations(meta.annotations)
+    labels = valid_labels(meta.labels)
+    annotations = valid_annotations(meta.annotations)
     pods = [jobs[subgroup.name].template.spec.template.spec for subgroup in podgroup.subgroups]
     pod_classes = (pod.priority_class_name for pod in pods if pod.priority_class_name)
-    pod_class = next(pod_classes, DEFAULT_PRIORITY_CLASS)
+    default = _kind_default(workload, rules)
+    pod_class = next(pod_classes, default.priority_class)
     label_class = labels.get(PRIORITY_CLASS_NAME, "")
     # KAI accepts a system class from a label.
     if rules.mode == "external" and label_class.startswith(SYSTEM_CLASS_PREFIX):
         all_pods_name_it = {pod.priority_class_name for pod in pods} == {label_class}
         label_class = label_class if all_pods_name_it else ""
-    external = _NEVER_STALE if rules.mode == "external" else None
+    external = NEVER_STALE if rules.mode == "external" else None
     requested: ManifestFields = {
         "queue": meta.labels.get(QUEUE) or rules.default_queue,
         "priorityClassName": label_class or pod_class,
-        "preemptibility": labels.get(PREEMPTIBILITY),
+        "preemptibility": labels.get(PREEMPTIBILITY) or default.preemptibility,
         "preemptionDelay": annotations.get(PREEMPTION_DELAY),
         "stalenessGracePeriod": annotations.get(STALENESS_GRACE_PERIOD, external),
-        "topologyConstraint": _topology(annotations),
+        "topologyConstraint": topology_constraint(annotations)
+        if is_bound_by_topology(podgroup, jobs)
+        else None,
     }
     return {name: value for name, value in requested.items() if value}
 
 
-def _valid_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+def is_bound_by_topology(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> bool:
+    """Say whether a constraint of the workload counts: initializers need not be near its pods."""
+    return not all(is_initializer(jobs[subgroup.name]) for subgroup in podgroup.subgroups)
+
+
+def _kind_default(workload: Workload, rules: GroupingRules) -> KindDefault:
+    """Return the default of the kind that users create, or else of the workload itself."""
+    owner, resource = workload.kind.owner, workload.kind.resource
+    by_users = owner.resource if owner is not None and workload.needs_owner else resource
+    return rules.kind_defaults.of(by_users.group, by_users.kind)
+
+
+def valid_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
     invalid = {fault.path for fault in requested_annotation_faults(annotations, "")}
     return {name: text for name, text in annotations.items() if f"[{name}]" not in invalid}
 
 
-def _valid_labels(labels: Mapping[str, str]) -> dict[str, str]:
+def valid_labels(labels: Mapping[str, str]) -> dict[str, str]:
     invalid = {fault.path for fault in requested_label_faults(labels, "")}
     return {name: text for name, text in labels.items() if f"[{name}]" not in invalid}
 
 
-def _topology(annotations: Mapping[str, str]) -> ManifestFields | None:
+def topology_constraint(annotations: Mapping[str, str]) -> ManifestFields | None:
     names = {
         "topology": annotations.get(TOPOLOGY),
         "requiredTopologyLevel": annotations.get(TOPOLOGY_REQUIRED),
@@ -232,7 +257,50 @@ def _topology(annotations: Mapping[str, str]) -> ManifestFields | None:
     return {name: text for name, text in names.items() if text} if names["topology"] else None
 
 
-def _tree_spec(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> ManifestFields:
+def has_topology_constraint(annotations: Mapping[str, str]) -> bool:
+    """Say whether annotations of a workload, job or segment are a constraint: it has a level."""
+    return bool(_constraint(annotations))
+
+
+def _bundled_spec(
+    workload: Workload, podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]
+) -> ManifestFields:
+    if podgroup.shape is not None:
+        return _shaped_spec(podgroup.shape)
+    annotations = workload.metadata.annotations
+    if workload.kind.form.jobs_path:
+        return _tree_spec(podgroup, jobs, annotations)
+    only = podgroup.subgroups[0]
+    if only.segments.size:
+        leaves = [*_segments("", jobs[only.name], only, annotations)]
+        return {"minSubGroup": len(leaves), "subGroups": leaves}
+    return {"minMember": max(podgroup.smallest_sum(it.min_pods for it in podgroup.subgroups), 1)}
+
+
+def _shaped_spec(shape: PodGroupShape) -> ManifestFields:
+    if not shape.subgroups:
+        return {"minMember": max(shape.min_pods, 1)}
+    return {
+        "minSubGroup": sum(not it.parent for it in shape.subgroups),
+        "subGroups": [_shaped_subgroup(it) for it in shape.subgroups],
+    }
+
+
+def _shaped_subgroup(shape: SubGroupShape) -> ManifestFields:
+    topology = topology_constraint(valid_annotations(shape.topology))
+    fields: ManifestFields = {
+        "name": shape.name,
+        "minMember" if shape.job else "minSubGroup": shape.minimum,
+        "parent": shape.parent,
+        "topologyConstraint": topology if topology and len(topology) > 1 else None,
+    }
+    return {name: value for name, value in fields.items() if value not in ("", None)}
+
+
+def _tree_spec(
+    podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob], annotations: Mapping[str, str]
+) -> ManifestFields:
+    """Return the sub-groups; *annotations* are those of the workload."""
     podsets = {
         podset_name(subgroup.name, i): subgroup
         for subgroup in podgroup.subgroups
@@ -241,29 +309,48 @@ def _tree_spec(podgroup: PlannedPodGroup, jobs: Mapping[str, ReplicatedJob]) -> 
     if any(subgroup.name in podsets for subgroup in podgroup.subgroups):
         # A SubGroup has the same name as a PodSet. Without SubGroups all PodSets are needed.
         flat = [
-            _podset(name, jobs[subgroup.name], subgroup.min_member)
+            fields
             for name, subgroup in podsets.items()
+            for fields in _podset(name, jobs[subgroup.name], subgroup, annotations)
         ]
-        return {"minSubGroup": len(flat), "subGroups": flat}
+        return {"minSubGroup": len(podsets), "subGroups": flat}
     subgroups: list[ManifestFields] = []
     for subgroup in podgroup.subgroups:
         subgroups.append({"name": subgroup.name, "minSubGroup": subgroup.replicas})
-        subgroups += (
-            {
-                **_podset(podset_name(subgroup.name, i), jobs[subgroup.name], subgroup.min_member),
-                "parent": subgroup.name,
-            }
-            for i in range(subgroup.replicas)
-        )
+        for i in range(subgroup.replicas):
+            name = podset_name(subgroup.name, i)
+            podset, *below = _podset(name, jobs[subgroup.name], subgroup, annotations)
+            subgroups += [{**podset, "parent": subgroup.name}, *below]
     return {"minSubGroup": podgroup.min_subgroups, "subGroups": subgroups}
 
 
-def _podset(name: str, job: ReplicatedJob, min_member: int) -> ManifestFields:
-    podset: ManifestFields = {"name": name, "minMember": min_member}
-    topology = _topology(_valid_annotations(job.template.metadata.annotations))
-    if topology and len(topology) > 1:
-        podset["topologyConstraint"] = topology
-    return podset
+def _podset(
+    name: str, job: ReplicatedJob, subgroup: PlannedSubGroup, annotations: Mapping[str, str]
+) -> Iterator[ManifestFields]:
+    """Yield the sub-group of a Job, and then its segments."""
+    segments = subgroup.segments.number
+    minimum = {"minSubGroup": segments} if segments else {"minMember": subgroup.min_member}
+    own = job.template.metadata.annotations
+    yield {"name": name, **minimum, **_constraint(own)}
+    for it in _segments(name, job, subgroup, {**annotations, **own}):
+        yield {**it, "parent": name}
+
+
+def _segments(
+    podset: str, job: ReplicatedJob, subgroup: PlannedSubGroup, annotations: Mapping[str, str]
+) -> Iterator[ManifestFields]:
+    pods = job.template.spec.template.metadata.annotations
+    constraint = _constraint(segment_topology(pods, annotations))
+    for number in range(subgroup.segments.number):
+        minimum = subgroup.segments.minimum(number, subgroup.min_member)
+        name = f"{segment_prefix(podset)}{number}"
+        yield {"name": name, "minMember": minimum, **constraint}
+
+
+def _constraint(annotations: Mapping[str, str]) -> ManifestFields:
+    """Return the field of a sub-group; none without a level."""
+    topology = topology_constraint(valid_annotations(annotations))
+    return {"topologyConstraint": topology} if topology and len(topology) > 1 else {}
 
 
 def _flat_spec(
@@ -320,11 +407,11 @@ def running_update(
     spec: Spec,
     priority_classes: SelectablePriorityClasses,
     mode: GroupingMode,
-    called: str,
+    remedy: str,
 ) -> RunningUpdate:
     """Return the update of a PodGroup with pods on nodes; *labels* and *spec* are its own.
 
-    Messages name the kind that users suspend: *called*.
+    The *remedy* says what lets no pod run for a while.
     """
     spec_wanted, changes = wanted["spec"], list[tuple[str, str, Any, Any]]()
     for name, (path, is_easier) in _SPEC_RULES.items():
@@ -345,7 +432,7 @@ def running_update(
     for name in fixed_labels:
         labels_wanted = _with(labels_wanted, name, labels.get(name))
     fields = {**wanted, "metadata": {**meta, "labels": labels_wanted}, "spec": spec_wanted}
-    return RunningUpdate(fields, tuple(_deferred_finding(*it, called) for it in changes))
+    return RunningUpdate(fields, tuple(_deferred_finding(*it, remedy) for it in changes))
 
 
 def _with(fields: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
@@ -354,12 +441,9 @@ def _with(fields: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
     return rest if value is None else {**rest, name: value}
 
 
-def _deferred_finding(path: str, name: str, current: Any, requested: Any, called: str) -> Finding:
+def _deferred_finding(path: str, name: str, current: Any, requested: Any, remedy: str) -> Finding:
     was, new = ("none" if it is None else repr(it) for it in (current, requested))
-    message = (
-        f"{name} remains {was} while pods of the PodGroup run. To use {new}, suspend the {called} "
-        "and resume it"
-    )
+    message = f"{name} remains {was} while pods of the PodGroup run. To use {new}, {remedy}"
     return Finding(f"metadata.{path}", message)
 
 

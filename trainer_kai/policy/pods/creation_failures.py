@@ -6,15 +6,16 @@ an old refusal is not the reason of another shortage.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from trainer_kai.api.cluster_kinds import Event
-from trainer_kai.api.jobset import JobSet, ReplicatedJob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import JOBS
 from trainer_kai.policy.start_order import pods_at_once
+from trainer_kai.policy.workloads.kinds import workload_of_job
+from trainer_kai.policy.workloads.workload import Workload
 
 FIELD_SELECTOR: Final = "involvedObject.kind=Job,reason=FailedCreate"  # which events are read
 CANNOT_CREATE: Final = "cannot create its pods"
@@ -62,21 +63,6 @@ def read_creation_failure(event: Event) -> PodCreationFailure | None:
     return PodCreationFailure(at, event.metadata.name, Key(namespace, involved.name), reason)
 
 
-def owning_replicated_job(
-    job: Key, jobsets: Mapping[Key, JobSet]
-) -> tuple[JobSet, ReplicatedJob] | None:
-    """By the name of the Job; None if no known JobSet owns it."""
-    rest, _, index = job.name.rpartition("-")
-    hyphens = [at for at, sign in enumerate(rest) if sign == "-"] if index.isdecimal() else []
-    for at in reversed(hyphens):
-        jobset = jobsets.get(Key(job.namespace, rest[:at]))
-        for replicated_job in jobset.spec.replicated_jobs if jobset else ():
-            is_named = replicated_job.name == rest[at + 1 :]
-            if jobset and is_named and int(index) < replicated_job.replicas:
-                return jobset, replicated_job
-    return None
-
-
 def is_recent(failure: PodCreationFailure, now: datetime) -> bool:
     """Say whether a failure is so recent that a Job that still fails need not have reported anew.
 
@@ -91,25 +77,20 @@ def has_created_since(failure: PodCreationFailure, pods: Iterable[CreatedPod]) -
 
 
 def still_applies(
-    failure: PodCreationFailure, jobset: JobSet, pods: Iterable[CreatedPod], now: datetime
+    failure: PodCreationFailure, workload: Workload, pods: Iterable[CreatedPod], now: datetime
 ) -> bool:
     """Say whether a failure may still be the reason that pods of a Job are missing.
 
-    It is not if the JobSet began later or is to have no pods, if the Job has created a pod since
+    It is not if the workload began later or is to have no pods, if the Job has created a pod since
     or has all of them, or if it is so old that the Job would have reported again.
     """
-    spec, meta = jobset.spec, jobset.metadata
-    began = max(meta.creation_timestamp[:_SECONDS], _resumed_at(jobset))
-    has_no_pods = spec.suspend or meta.deletion_timestamp or jobset.status.terminal_state
+    created_at, changed_at = workload.metadata.creation_timestamp, workload.suspension_changed_at
+    began = max(created_at[:_SECONDS], changed_at[:_SECONDS])
+    has_no_pods = workload.is_suspended or workload.is_over
     if has_no_pods or failure.at < began or not is_recent(failure, now):
         return False
     own = [pod for pod in pods if pod.job == failure.job.name]
     if has_created_since(failure, own):
         return False
-    found = owning_replicated_job(failure.job, {meta.key: jobset})
+    found = workload_of_job(failure.job, {workload.key: workload})
     return found is not None and sum(pod.counts for pod in own) < pods_at_once(found[1])
-
-
-def _resumed_at(jobset: JobSet) -> str:
-    times = (it.last_transition_time for it in jobset.status.conditions if it.type == "Suspended")
-    return (next(times, None) or "")[:_SECONDS]

@@ -52,6 +52,9 @@ class SelectablePriorityClasses:
         priority_class = self._classes.get(name)
         return self.default if priority_class is None else priority_class.value
 
+    def exists(self, name: str) -> bool:
+        return name in self._classes
+
     def refusal(self, name: str, quotas: PriorityQuotas = _NO_QUOTAS) -> str | None:
         """Say why a label, or a PodGroup, may not choose a class where these quotas count.
 

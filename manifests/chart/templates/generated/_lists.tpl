@@ -12,6 +12,7 @@ health.address
 health.port
 health.snapshot
 health.metrics
+kind_defaults
 gpu_sharing.enabled
 gpu_sharing.runtime_class
 gpu_sharing.memory_limits
@@ -20,6 +21,7 @@ admission.unknown_queue
 admission.lint
 admission.nvidia_visible_devices
 admission.cluster
+gangs.indexed_jobs
 server.address
 server.port
 server.read_s
@@ -52,6 +54,7 @@ health.address
 health.port
 health.snapshot
 health.metrics
+kind_defaults
 leader.name
 leader.namespace
 leader.lease_s
@@ -79,6 +82,7 @@ queue_access.unannotated
 priority_classes
 restrict_node_scheduling
 staleness_grace_s
+ungrouped_wait_s
 max_termination_grace_s
 debug_check_s
 leader.name

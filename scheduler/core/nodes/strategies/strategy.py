@@ -11,7 +11,8 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from scheduler.core.gang import PodSetTasks, SignatureRuns, Tasks
-from scheduler.core.model.resources import Bools, Floats
+from scheduler.core.model.rejections import DomainShortage
+from scheduler.core.model.resources import Bools, Floats, Ints
 from scheduler.core.model.result import PodGroupAllocation
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.charges import NodeCharges
@@ -28,6 +29,8 @@ class NodeSubset:
     key: tuple[Hashable, ...]
     mask: Bools | None  # [node]; None is all nodes
     preference: Floats | None = None  # [node], the larger the better; it is added to the score
+    # Of all that alternatives may use, [node]: each uses one of these; NONE is in none of them.
+    domains: Ints | None = None
 
     def within(self, nodes: Bools) -> Bools:
         return nodes if self.mask is None else nodes & self.mask
@@ -77,13 +80,18 @@ class PlacementStrategy(Protocol):
         """Return all nodes that pods of a signature may use in any of the alternatives."""
         ...
 
-    def reaches(self) -> Sequence[SubsetOf]:
-        """Return what each of the alternatives may use at most, of all that there could be."""
-        ...
-
     @property
     def only(self) -> Alternative | None:
         """Return the alternative if there is never more than this one."""
+        ...
+
+    @property
+    def unrestricted(self) -> Alternative | None:
+        """Return where tasks could be if they need not be together; None if they need not."""
+        ...
+
+    def shortages(self, tasks: Tasks, /) -> Sequence[DomainShortage]:
+        """Return for each sub-group that must be together how many of its pods fit together."""
         ...
 
     def alternatives(self, tasks: Tasks, /) -> Alternatives:
@@ -108,12 +116,13 @@ class _Everywhere:
     key: Final = None
     fits_by_count: Final = True
     only: Final = _ON_ALL_NODES
+    unrestricted: Final = None
 
     def reach(self, _signature: int, /) -> NodeSubset:
         return ALL_NODES
 
-    def reaches(self) -> Sequence[SubsetOf]:
-        return (_all_nodes,)
+    def shortages(self, _tasks: Tasks, /) -> Sequence[DomainShortage]:
+        return ()
 
     def alternatives(self, _tasks: Tasks, /) -> Alternatives:
         yield _ON_ALL_NODES
@@ -132,6 +141,7 @@ class LargerGpus:
     key: Final = None  # it follows from the signatures of the tasks
     fits_by_count: Final = True
     only: Final = None
+    unrestricted: Final = None
 
     def __init__(self, snapshot: Snapshot, charges: NodeCharges) -> None:
         self._snapshot: Final = snapshot
@@ -140,8 +150,8 @@ class LargerGpus:
     def reach(self, _signature: int, /) -> NodeSubset:
         return ALL_NODES
 
-    def reaches(self) -> Sequence[SubsetOf]:
-        return (_all_nodes,)
+    def shortages(self, _tasks: Tasks, /) -> Sequence[DomainShortage]:
+        return ()
 
     def alternatives(self, tasks: Tasks, /) -> Alternatives:
         memory = self._snapshot.nodes.gpu_memory

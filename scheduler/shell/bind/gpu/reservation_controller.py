@@ -24,7 +24,7 @@ from scheduler.shell.bind.gpu.reserve_device import DeviceNotReserved
 from scheduler.shell.bind.gpu.share_step import GpuShareStep
 from scheduler.shell.event_objects import event_object
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.commands import OwningTrainJob, PlannedEviction, PodGroupCommands
+from scheduler.state.commands import PlannedEviction, PodGroupCommands, SuspendableId
 from scheduler.state.inputs import epoch_s
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import GPU_DEVICES, LAST_CHECKPOINT, POD_GROUP, RECEIVED_TYPE
@@ -36,7 +36,7 @@ from trainer_kai.kube.rest.request import DeleteOptions
 from trainer_kai.kube.rest.response import Conflict, NotFound
 from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
 
-EvictTrainJob: TypeAlias = Callable[[PodGroupCommands], Awaitable[None]]
+EvictWorkload: TypeAlias = Callable[[PodGroupCommands], Awaitable[None]]
 
 _Item: TypeAlias = GpuPlace | Key  # a shared GPU, or a pod with leftovers
 _ACTION: Final = "gpureservationlost"
@@ -58,7 +58,7 @@ class ReservationController:
         client: Client,
         cache: ClusterCache,
         shares: GpuShareStep,
-        evict: EvictTrainJob,
+        evict: EvictWorkload,
         recorder: EventRecorder,
         log: FilteringBoundLogger,
     ) -> None:
@@ -187,8 +187,8 @@ class ReservationController:
         return None
 
     async def _delete_users(self, place: GpuPlace, running: list[Pod], cause: str) -> None:
-        """Delete pods that have lost their GPU; a TrainJob is suspended and resumed instead."""
-        trainjobs: dict[OwningTrainJob, tuple[Key, str]] = {}
+        """Delete pods that have lost their GPU; a workload is suspended and resumed instead."""
+        workloads: dict[SuspendableId, tuple[Key, str]] = {}
         for pod in running:
             meta = pod.metadata
             if meta.deletion_timestamp:
@@ -199,11 +199,11 @@ class ReservationController:
             group = Key(meta.namespace, meta.annotations.get(POD_GROUP, ""))
             owner = self._owner_of(group)
             if owner is not None and owner.uid:
-                trainjobs.setdefault(owner, (group, reason))
+                workloads.setdefault(owner, (group, reason))
             else:
                 await self._delete_user(meta, reason)
-        for owner, (group, reason) in trainjobs.items():
-            await self._evict_trainjob(owner, group, reason)
+        for owner, (group, reason) in workloads.items():
+            await self._evict_workload(owner, group, reason)
 
     async def _delete_user(self, meta: Meta, reason: str) -> None:
         try:
@@ -217,8 +217,8 @@ class ReservationController:
         self._recorder.post(event_object(PODS, meta), "GpuReservationLost", message, "Warning")
         self._log.warning("pod deleted", pod=str(meta.key), reason=reason)
 
-    async def _evict_trainjob(self, owner: OwningTrainJob, group: Key, reason: str) -> None:
-        """Evict all PodGroups of a TrainJob, if that is not being done."""
+    async def _evict_workload(self, owner: SuspendableId, group: Key, reason: str) -> None:
+        """Evict all PodGroups of a workload, if that is not being done."""
         cache = self._cache
         groups = [it for it in cache.cluster.pod_groups if self._owner_of(it) == owner]
         groups.sort(key=lambda it: (it != group, it))
@@ -241,11 +241,11 @@ class ReservationController:
         commands = PodGroupCommands(group, None, (), (), None, (eviction,))
         await self._evict(cache.assume(commands))
 
-    def _lost(self, owner: OwningTrainJob, pods: tuple[Key, ...]) -> tuple[int, int]:
+    def _lost(self, owner: SuspendableId, pods: tuple[Key, ...]) -> tuple[int, int]:
         """Return the GPUs that pods have, in thousandths, and their GPU-seconds that are lost."""
         cluster, now_s = self._cache.cluster, self._client.clock.now().timestamp()
-        job = cluster.trainjobs.get(owner.key)
-        saved_s = epoch_s(job.metadata.annotations.get(LAST_CHECKPOINT, "")) if job else None
+        found = self._cache.suspended_workloads.find(owner.key)
+        saved_s = epoch_s(found.metadata.annotations.get(LAST_CHECKPOINT, "")) if found else None
         gpus, lost_work = 0, 0.0
         for pod in (cluster.pods[key] for key in pods if key in cluster.pods):
             since_s = max(epoch_s(pod.metadata.creation_timestamp) or 0, saved_s or 0)
@@ -254,8 +254,8 @@ class ReservationController:
             lost_work += own * max(now_s - since_s, 0) / 1000
         return gpus, int(lost_work)
 
-    def _owner_of(self, group: Key) -> OwningTrainJob | None:
-        return self._cache.in_flight_evictions.owning_trainjob(group)
+    def _owner_of(self, group: Key) -> SuspendableId | None:
+        return self._cache.in_flight_evictions.suspendable_id(group)
 
     def _running_pod(self, key: Key) -> Pod | None:
         """Return a pod that a scheduler bound with shares; None while it is being bound."""

@@ -71,6 +71,16 @@ def test_evicted(case: Case[Action, str]) -> None:
     assert eviction_message(builder.snapshot(), one) == case.want
 
 
+def test_a_drain_names_the_queue() -> None:
+    """An administrator has asked for it."""
+    builder = Builder([SnapshotNode()], [SnapshotQueue("a")])
+    builder.running_podgroup([0], signature(gpu=1), running_since=10)
+    one = Eviction((0,), (0,), is_whole=True, action=Action.QUEUE_DRAIN, preemptor=NONE)
+    assert eviction_message(builder.snapshot(), one) == (
+        "queue a is drained (trainer-kai.dev/stop-policy: HoldAndDrain)"
+    )
+
+
 def test_a_stale_gang_has_no_preemptor() -> None:
     """It is evicted because it lacks pods, and loses its work."""
     builder = Builder([SnapshotNode()], [SnapshotQueue("a")])

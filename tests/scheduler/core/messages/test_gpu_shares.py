@@ -282,16 +282,16 @@ SENTENCES: list[Case[Given, str]] = [
                 {FitErrorReason.TOO_SMALL: 1}, too_small={GPU: 1}, largest_allocatable={GPU: 8000}
             ),
         ),
-        "A pod requests 1 CPU, 1 GiB memory, 0.5 of each of 9 GPUs, and the only node does not fit "
-        "it: 1 node is too small even when empty (it has 8 GPU). It can start when the pod "
-        "requests less, or a node that matches is added",
+        "A pod requests 1 CPU, 1 GiB memory, 0.5 of each of 9 GPUs, and the only node does not "
+        "fit it: 1 node is too small even when empty (it has 8 GPU). It can start when the pod "
+        "requests less, or a node that matches is added, if enough is then free there",
     ),
     Case(
         "GPUs with too little memory",
         (memory(50000), (ONE,), errors({FitErrorReason.TOO_SMALL: 1})),
         "A pod requests 1 CPU, 1 GiB memory, 50000 MiB of a GPU, and the only node does not fit "
         "it: 1 node is too small even when empty (no GPU has more than 40000 MiB). It can start "
-        "when the pod requests less, or a node that matches is added",
+        "when the pod requests less, or a node that matches is added, if enough is then free there",
     ),
     Case(
         "memory that is not known",
@@ -299,7 +299,7 @@ SENTENCES: list[Case[Given, str]] = [
         "A pod requests 1 CPU, 1 GiB memory, 50000 MiB of a GPU, and the only node does not fit "
         "it: 1 node does not state the memory of its GPUs in the label nvidia.com/gpu.memory. It "
         "can start when a node states the memory of its GPUs (label nvidia.com/gpu.memory), or a "
-        "node that matches is added",
+        "node that matches is added, if enough is then free there",
     ),
 ]
 

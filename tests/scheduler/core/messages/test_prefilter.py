@@ -37,6 +37,12 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "The pods name PodGroup ns/pg, which does not exist. They can start when it is created",
     ),
     Case(
+        "a pod that the podgrouper has yet to group",
+        about_pod(PreFilterCause.NOT_GROUPED, "ReplicaSet web-1", "2026-01-05T08:00:30Z"),
+        "The scheduler waits until pod w-0 has a PodGroup, which the podgrouper makes for its "
+        "owner (ReplicaSet web-1). Without one it is scheduled alone from 2026-01-05T08:00:30Z on",
+    ),
+    Case(
         "pods that do not count",
         PreFilterFailure(PreFilterCause.IGNORED_PODS, ("Pods of PodGroup ns/pg do not count",)),
         "Pods of PodGroup ns/pg do not count",
@@ -152,6 +158,15 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "queues.scheduling.run.ai/red in that namespace: trainer-kai queue allow red -n ns",
     ),
     Case(
+        "a held queue",
+        PreFilterFailure(
+            PreFilterCause.QUEUE_HELD,
+            ("red", "annotation x: Hold of queue all", "trainer-kai queue release all"),
+        ),
+        "Queue red is held, so nothing starts in it (annotation x: Hold of queue all). It can "
+        "start when the queue is released: trainer-kai queue release all",
+    ),
+    Case(
         "an access review in progress",
         PreFilterFailure(PreFilterCause.QUEUE_ACCESS_PENDING, ("ns", "red")),
         "The access review whether namespace ns may use queue red is in progress. It can start "
@@ -167,7 +182,8 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "a queue that does not exist",
         PreFilterFailure(PreFilterCause.QUEUE_MISSING, ("red", "a, b")),
         "Queue red does not exist. It can start when queue red is created, or when it names "
-        "an existing queue: a, b",
+        "another queue (suspend its workload, change the label kai.scheduler/queue, and resume "
+        "it): a, b",
     ),
     Case(
         "no queue at all",
@@ -188,7 +204,8 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         ),
         "Pod w-0 has the label kai.scheduler/queue: red, but its PodGroup is in queue blue. "
         "Queue red does not exist. It can start when queue red is created, or when it names "
-        "an existing queue: a, b",
+        "another queue (suspend its workload, change the label kai.scheduler/queue, and resume "
+        "it): a, b",
     ),
     Case(
         "an earlier stage is named",
@@ -255,10 +272,33 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "it. Delete the pod, so that it is created again",
     ),
     Case(
-        "a ResourceClaim is named",
-        about_pod(PreFilterCause.RESOURCE_CLAIM, "gpus"),
-        "spec.resourceClaims (gpus) of pod w-0 requests devices by ResourceClaim, which is "
-        "not supported yet. It can start when it requests them as resources",
+        "a ResourceClaim asks for what is not supported",
+        about_pod(
+            PreFilterCause.CLAIM_UNSUPPORTED,
+            "gpus",
+            "request 'r' asks for adminAccess",
+            "it is gone",
+        ),
+        "spec.resourceClaims[gpus] of pod w-0: request 'r' asks for adminAccess, which is not "
+        "supported. It can start when it is gone",
+    ),
+    Case(
+        "a ResourceClaim that is invalid",
+        about_pod(PreFilterCause.CLAIM_INVALID, "gpus", "request 'r' has count 0", "it is larger"),
+        "spec.resourceClaims[gpus] of pod w-0: request 'r' has count 0. It can start when it is "
+        "larger",
+    ),
+    Case(
+        "a ResourceClaim that is not there yet",
+        about_pod(PreFilterCause.CLAIM_NOT_READY, "gpus", "it is not created yet", "it exists"),
+        "spec.resourceClaims[gpus] of pod w-0: it is not created yet. It can start when it exists",
+    ),
+    Case(
+        "a resource for which a DeviceClass stands",
+        about_pod(PreFilterCause.EXTENDED_RESOURCE, "example.com/gpu", "gpus"),
+        "pod w-0 requests example.com/gpu, which no node has and DeviceClass gpus stands for; the "
+        "scheduler allocates devices only by ResourceClaims. It can start when it has a "
+        "ResourceClaim of that class instead, or when nodes have the resource",
     ),
     Case(
         "a claim that is not created",
@@ -279,18 +319,24 @@ MESSAGES: list[Case[PreFilterFailure, str]] = [
         "pod w-0. It can start when one is created or released",
     ),
     Case(
-        "a required topology",
-        PreFilterFailure(PreFilterCause.REQUIRED_TOPOLOGY, ("", "rack", "dc", 0, "an/annotation")),
-        'The PodGroup requires level "rack" of topology "dc", which is not supported yet. It can '
-        "start when requiredTopologyLevel (annotation an/annotation) is removed, or replaced by "
-        "preferredTopologyLevel",
+        "a Topology that does not exist",
+        PreFilterFailure(PreFilterCause.TOPOLOGY_MISSING, ("the PodGroup", "dc", "racks, zones")),
+        "The topologyConstraint of the PodGroup names Topology dc, which does not exist. It can "
+        "start when it is created, or when the PodGroup names an existing Topology: racks, zones",
     ),
     Case(
-        "a required topology of sub-groups",
-        PreFilterFailure(PreFilterCause.REQUIRED_TOPOLOGY, ("w", "rack", "dc", 2, "an/annotation")),
-        'Sub-group "w", and 2 more sub-groups, require level "rack" of topology "dc", which is not '
-        "supported yet. It can start when requiredTopologyLevel (annotation an/annotation) is "
-        "removed, or replaced by preferredTopologyLevel",
+        "no Topology",
+        PreFilterFailure(PreFilterCause.TOPOLOGY_MISSING, ("sub-group w", "dc", "")),
+        "The topologyConstraint of sub-group w names Topology dc, which does not exist. It can "
+        "start when it is created",
+    ),
+    Case(
+        "a level that does not exist",
+        PreFilterFailure(
+            PreFilterCause.TOPOLOGY_LEVEL_MISSING, ("sub-group w", "row", "dc", "zone, rack")
+        ),
+        "The topologyConstraint of sub-group w requires level row, which Topology dc does not "
+        "have. It can start when sub-group w names one of its levels: zone, rack",
     ),
 ]
 
@@ -306,7 +352,9 @@ def test_each_cause_has_a_message_and_a_reason() -> None:
     assert {it.reason for it in PreFilterCause} == {
         UnschedulableReason.MISCONFIGURED,
         UnschedulableReason.FORBIDDEN_QUEUE,
+        UnschedulableReason.QUEUE_HELD,
         UnschedulableReason.QUEUE_MISSING,
+        UnschedulableReason.GROUP_MISSING,
         UnschedulableReason.WAITING_FOR_STAGE,
         UnschedulableReason.NO_NODE_MATCHES,
         UnschedulableReason.TOPOLOGY_UNFIT,

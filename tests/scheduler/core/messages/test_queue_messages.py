@@ -54,15 +54,15 @@ SENTENCES: list[Case[Rejection, str]] = [
     Case(
         "a limit in GPUs",
         bound(UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.GPU, 8000, 6000, 3000),
-        "Queue team has a limit of 8 GPU and uses 6 GPU; the PodGroup requests 3 GPU more. It can"
-        " start when pods of queue team release 1 GPU or its limit is raised to 9 GPU",
+        "Queue team has a limit of 8 GPU and uses 6 GPU; the PodGroup requests 3 GPU more. It "
+        "cannot start before pods of queue team release 1 GPU or its limit is raised to 9 GPU",
     ),
     Case(
         "a limit that terminating pods still use",
         rejected(8000, 1000, 3000, releasing=6000),
         "Queue team has a limit of 8 GPU and uses 1 GPU, and its terminating pods use 6 GPU; the "
-        "PodGroup requests 3 GPU more. It can start when terminating pods of queue team release 2"
-        " GPU or its limit is raised to 10 GPU",
+        "PodGroup requests 3 GPU more. It cannot start before terminating pods of queue team "
+        "release 2 GPU or its limit is raised to 10 GPU",
     ),
     Case(
         "a limit in memory",
@@ -70,15 +70,15 @@ SENTENCES: list[Case[Rejection, str]] = [
             UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.MEMORY, 3 * GIB, 2 * GIB, 5 * GIB // 2
         ),
         "Queue team has a limit of 3 GiB memory and uses 2 GiB memory; the PodGroup requests 2.5 "
-        "GiB memory more. It can start when pods of queue team release 1.5 GiB memory or its "
+        "GiB memory more. It cannot start before pods of queue team release 1.5 GiB memory or its "
         "limit is raised to 4.5 GiB memory (spec.resources.memory.limit: 4832)",
     ),
     Case(
         "memory of which there is little",
         bound(UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.MEMORY, 2**20, 2**20, 2**10),
         "Queue team has a limit of 1 MiB memory (spec.resources.memory.limit: 1.04858 is in "
-        "megabytes) and uses 1 MiB memory; the PodGroup requests 0.001 MiB memory more. It can "
-        "start when pods of queue team release 0.001 MiB memory or its limit is raised to 1.001 "
+        "megabytes) and uses 1 MiB memory; the PodGroup requests 0.001 MiB memory more. It cannot "
+        "start before pods of queue team release 0.001 MiB memory or its limit is raised to 1.001 "
         "MiB memory (spec.resources.memory.limit: 2)",
     ),
     Case(
@@ -93,8 +93,8 @@ SENTENCES: list[Case[Rejection, str]] = [
     Case(
         "as much as the limit is possible",
         bound(UnschedulableReason.EXCEEDS_LIMIT, ResourceKind.GPU, 2000, 1000, 2000),
-        "Queue team has a limit of 2 GPU and uses 1 GPU; the PodGroup requests 2 GPU more. It can"
-        " start when pods of queue team release 1 GPU or its limit is raised to 3 GPU",
+        "Queue team has a limit of 2 GPU and uses 1 GPU; the PodGroup requests 2 GPU more. It "
+        "cannot start before pods of queue team release 1 GPU or its limit is raised to 3 GPU",
     ),
     Case(
         "more than the limit is not",
@@ -119,9 +119,9 @@ SENTENCES: list[Case[Rejection, str]] = [
             (0, ResourceKind.GPU, 16000, 15000, 3000),
         ),
         "Queue team has a limit of 8 GPU and uses 6 GPU; queue department has a limit of 16 GPU "
-        "and uses 15 GPU; the PodGroup requests 3 GPU more. It can start when pods of queue team "
-        "release 1 GPU or its limit is raised to 9 GPU, and pods of queue department release 2 "
-        "GPU or its limit is raised to 18 GPU",
+        "and uses 15 GPU; the PodGroup requests 3 GPU more. It cannot start before pods of queue "
+        "team release 1 GPU or its limit is raised to 9 GPU, and pods of queue department release "
+        "2 GPU or its limit is raised to 18 GPU",
     ),
     Case(
         "limits of two resources, one of which can never do",
@@ -171,10 +171,10 @@ SENTENCES: list[Case[Rejection, str]] = [
         "a quota in CPU",
         bound(UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA, ResourceKind.CPU, 1000, 100, 901),
         "Queue team has a quota of 1 CPU, of which its non-preemptible pods use 0.1 CPU; the "
-        "PodGroup is non-preemptible and requests 0.901 CPU more. It can start when the PodGroup "
-        "becomes preemptible (label kai.scheduler/preemptibility: preemptible), it names another "
-        "queue with enough quota, or non-preemptible pods of queue team release 0.001 CPU or its "
-        "quota is raised to 1.001 CPU (spec.resources.cpu.quota: 1001)",
+        "PodGroup is non-preemptible and requests 0.901 CPU more. It cannot start before the "
+        "PodGroup becomes preemptible (label kai.scheduler/preemptibility: preemptible), it names "
+        "another queue with enough quota, or non-preemptible pods of queue team release 0.001 CPU "
+        "or its quota is raised to 1.001 CPU (spec.resources.cpu.quota: 1001)",
     ),
     Case(
         "more than the quota",

@@ -73,26 +73,27 @@ SENTENCES: list[Case[Rejection, str]] = [
     Case(
         "a pre-filter failure",
         rejected(UnschedulableReason.QUEUE_MISSING, NO_QUEUE),
-        "Queue red does not exist. It can start when queue red is created, or when it names an "
-        "existing queue: a, b",
+        "Queue red does not exist. It cannot start before queue red is created, or before it "
+        "names another queue (suspend its workload, change the label kai.scheduler/queue, and "
+        "resume it): a, b",
     ),
     Case(
         "members that are missing",
         members(IncompletePodSet("driver", 0, 1), IncompletePodSet("worker", 3, 4)),
-        "Pods are missing: 0 of 1 exist in sub-group driver; 3 of 4 exist in sub-group worker. It"
-        " can start when the missing pods exist",
+        "Pods are missing: 0 of 1 exist in sub-group driver; 3 of 4 exist in sub-group worker. It "
+        "cannot start before the missing pods exist",
     ),
     Case(
         "members that are gated",
         members(IncompletePodSet("default", 2, 2, gated=1)),
-        "Pods are missing: 2 of 2 exist, 1 of which has scheduling gates. It can start when the "
-        "scheduling gates are removed",
+        "Pods are missing: 2 of 2 exist, 1 of which has scheduling gates. It cannot start before "
+        "the scheduling gates are removed",
     ),
     Case(
         "some are missing and some are gated",
         members(IncompletePodSet("default", 3, 4, gated=2)),
-        "Pods are missing: 3 of 4 exist, 2 of which have scheduling gates. It can start when the "
-        "missing pods exist and the scheduling gates are removed",
+        "Pods are missing: 3 of 4 exist, 2 of which have scheduling gates. It cannot start before "
+        "the missing pods exist and the scheduling gates are removed",
     ),
     Case(
         "no sub-group in particular is missing",
@@ -112,30 +113,41 @@ SENTENCES: list[Case[Rejection, str]] = [
             {FitErrorReason.TAINT: 1, FitErrorReason.CORDONED: 1, FitErrorReason.TOO_SMALL: 2},
         ),
         "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 2 nodes "
-        "are too small even when empty, 1 node has a taint that the pod does not tolerate, 1 node"
-        " is cordoned. It can start when the pod requests less, the pod tolerates the taints of a"
-        " node, or a node that matches is added",
+        "are too small even when empty, 1 node has a taint that the pod does not tolerate, 1 node "
+        "is cordoned. It can start when the pod requests less, the pod tolerates the taints of a "
+        "node, or a node that matches is added, if enough is then free there",
     ),
     Case(
         "taints are named, the most frequent first",
         nodes(NO_MATCH, {FitErrorReason.TAINT: 4}, taints={0: 1, 1: 4}),
         "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 4 nodes "
-        "have taints that the pod does not tolerate (taint-1, taint-0). It can start when the pod"
-        " tolerates the taints of a node, or a node that matches is added",
+        "have taints that the pod does not tolerate (taint-1, taint-0). It can start when the pod "
+        "tolerates the taints of a node, or a node that matches is added, if enough is then free "
+        "there",
     ),
     Case(
         "at most three of them",
         nodes(NO_MATCH, {FitErrorReason.TAINT: 4}, taints={0: 1, 1: 1, 2: 1, 3: 2}),
         "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 4 nodes "
         "have taints that the pod does not tolerate (taint-3, taint-0, taint-1, …). It can start "
-        "when the pod tolerates the taints of a node, or a node that matches is added",
+        "when the pod tolerates the taints of a node, or a node that matches is added, if enough "
+        "is then free there",
     ),
     Case(
         "labels are named as well",
         nodes(NO_MATCH, {FitErrorReason.SELECTOR: 4}, keys={"key-0": 1, "key-1": 4}),
         "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 4 nodes "
         "do not match the node selector, node affinity or volumes of the pod (key-1, key-0). It "
-        "can start when the pod selects other nodes, or a node that matches is added",
+        "can start when the pod selects other nodes, or a node that matches is added, if enough "
+        "is then free there",
+    ),
+    Case(
+        "a label that no node has, with the value that the pod wants",
+        nodes(NO_MATCH, {FitErrorReason.SELECTOR: 4}, keys={"gpu-type=h100": 4}),
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 4 nodes "
+        "do not match the node selector, node affinity or volumes of the pod (gpu-type=h100; no "
+        "node has the label gpu-type). It can start when the pod selects other nodes, or a node "
+        "that matches is added, if enough is then free there",
     ),
     Case(
         "what all are too small for",
@@ -147,7 +159,7 @@ SENTENCES: list[Case[Rejection, str]] = [
         ),
         "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 4 nodes "
         "are too small even when empty (the largest has 1 GiB memory, 4 GPU). It can start when "
-        "the pod requests less, or a node that matches is added",
+        "the pod requests less, or a node that matches is added, if enough is then free there",
     ),
     Case(
         "what only some are too small for",
@@ -159,7 +171,8 @@ SENTENCES: list[Case[Rejection, str]] = [
         ),
         "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 3 nodes "
         "are too small even when empty (3 with at most 1 GiB memory, 2 with at most 0 GPU). It "
-        "can start when the pod requests less, or a node that matches is added",
+        "can start when the pod requests less, or a node that matches is added, if enough is then "
+        "free there",
     ),
     Case(
         "no pod can request less than one place",
@@ -184,14 +197,14 @@ SENTENCES: list[Case[Rejection, str]] = [
         nodes(NO_MATCH, {FitErrorReason.TOO_SMALL: 4}, signature=2),
         "A pod requests more CPU than any node can have, more memory than any node can have, and "
         "none of the 4 nodes fits it: 4 nodes are too small even when empty. It can start when "
-        "the pod requests less, or a node that matches is added",
+        "the pod requests less, or a node that matches is added, if enough is then free there",
     ),
     Case(
         "how far a gang got",
         nodes(NO_MATCH, {FitErrorReason.PORT: 4}, placed=2, needed=5),
-        "2 of 5 pods fit; the next pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4"
-        " nodes then fits it: 4 nodes have a host port of the pod in use. It can start when the "
-        "host port is free, or a node that matches is added",
+        "2 of 5 pods fit; the next pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 "
+        "nodes then fits it: 4 nodes have a host port of the pod in use. It can start when the "
+        "host port is free, or a node that matches is added, if enough is then free there",
     ),
     Case(
         "nodes that only pods of the PodGroup exclude",
@@ -205,14 +218,15 @@ SENTENCES: list[Case[Rejection, str]] = [
         nodes(NO_MATCH, {FitErrorReason.PORT: 4}, own_counts={FitErrorReason.PORT: 3}),
         "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 4 nodes "
         "have a host port of the pod in use (3 because of pods of the same PodGroup). It can "
-        "start when the host port is free, or a node that matches is added",
+        "start when the host port is free, or a node that matches is added, if enough is then "
+        "free there",
     ),
     Case(
         "a claim in use is not free on a node that is added",
         nodes(NO_MATCH, {FitErrorReason.CLAIM: 4}),
         "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 4 nodes "
         "cannot use a PersistentVolumeClaim that is in use elsewhere. It can start when the "
-        "PersistentVolumeClaim is no longer in use",
+        "PersistentVolumeClaim is no longer in use, if enough is then free there",
     ),
     Case(
         "pods that share a claim for one pod never fit",

@@ -130,7 +130,7 @@ ROWS: Final = (
 
 def test_rules_are_asked_in_the_order_of_obstacles() -> None:
     """Of several obstacles the first is counted."""
-    assert [*ROWS, FitErrorReason.ROOM] == list(FitErrorReason)
+    assert [FitErrorReason.DOMAIN, *ROWS, FitErrorReason.ROOM] == list(FitErrorReason)
 
 
 class Given(NamedTuple):

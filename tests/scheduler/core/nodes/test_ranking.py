@@ -21,6 +21,7 @@ from scheduler.policies.registry import (
     binpack,
     build_policies,
     by_resource_type,
+    fragmentation,
     nominated_node,
     resource_type,
     spread,
@@ -88,7 +89,9 @@ BEST: list[Case[tuple[list[SnapshotNode], SchedulingSignature, Policies], int]] 
 
 def field_of(nodes: WorkingNodes, policies: Policies, row: int) -> NodeRanking:
     has_gpu = nodes.snapshot.signatures[row].has_gpu
-    return NodeRanking(nodes, policies, row, ScoredResource(nodes.snapshot, has_gpu=has_gpu))
+    return NodeRanking(
+        nodes, policies, row, ScoredResource(nodes.snapshot, policies, has_gpu=has_gpu)
+    )
 
 
 @pytest.mark.parametrize("case", BEST, ids=ids)
@@ -222,6 +225,7 @@ SCORES: Final[dict[str, ScorePlugin]] = {
     "resource type": resource_type,
     "binpack": binpack,
     "spread": spread,
+    "fragmentation": fragmentation,
     "by kind": by_resource_type(spread, binpack),
 }
 

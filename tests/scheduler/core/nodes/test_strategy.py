@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.core.gang import PodSetTasks, Tasks, tasks_to_allocate
 from scheduler.core.model.podgroup import PodSet, ReservationCause, ReservedPlace, SubGroupSet
-from scheduler.core.model.rejections import QueueBoundExceeded
+from scheduler.core.model.rejections import DomainShortage, QueueBoundExceeded
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.result import PodGroupAllocation, Policies, QuotaRefusal, Reservation
 from scheduler.core.nodes.placement import (
@@ -24,7 +24,6 @@ from scheduler.core.nodes.strategies.strategy import (
     Alternatives,
     NodeSubset,
     PlacementPart,
-    SubsetOf,
 )
 from scheduler.core.nodes.working_nodes import WorkingNodes
 from tests.support.case import Case, ids
@@ -54,6 +53,7 @@ class Listed:
     key: Final = None
     fits_by_count: Final = False
     only: Final = None
+    unrestricted: Final = None
 
     def __init__(self, *alternatives: Alternative) -> None:
         self._alternatives: Final = alternatives
@@ -62,8 +62,8 @@ class Listed:
     def reach(self, _signature: int, /) -> NodeSubset:
         return ALL_NODES
 
-    def reaches(self) -> Sequence[SubsetOf]:
-        return [self.reach]
+    def shortages(self, _tasks: Tasks, /) -> Sequence[DomainShortage]:
+        return ()
 
     def alternatives(self, _tasks: Tasks, /) -> Alternatives:
         for alternative in self._alternatives:

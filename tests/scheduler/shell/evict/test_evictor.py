@@ -10,7 +10,7 @@ from tests.support.state.objects import (
     queue_with_quota,
     trainjob,
 )
-from trainer_kai.api.meta import Key
+from trainer_kai.policy.workloads.workload import ObjectKey
 
 
 async def test_nodes_are_nominated_before_any_victim_is_evicted(harness: SchedulerHarness) -> None:
@@ -163,5 +163,5 @@ async def test_a_trainjob_with_a_running_jobset_is_let_alone(harness: SchedulerH
         await harness.advance(1)
         refused = dict(harness.cache.cluster.suspend_refusals)
 
-    assert "its JobSet is not" in refused[Key("ns", "t")]
+    assert "its JobSet is not" in refused[ObjectKey("TrainJob", "ns", "t")]
     assert ("PodGroup pg-t", "Evict") not in harness.events()

@@ -23,6 +23,7 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import JOBSETS, TRAINJOBS
 from trainer_kai.api.trainjob import TrainJob
 from trainer_kai.kube.events import EventApi, EventRecorder, EventSettings
+from trainer_kai.policy.workloads.jobset import trainjob_suspendable
 from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
 
@@ -160,7 +161,7 @@ async def test_the_record_stays_until_the_jobset_is_resumed() -> None:
     await run.clock.advance(100)
     assert posted == ["NotResumed"]
     assert removal not in _patches(run)
-    jobset = cache.cluster.jobsets[_KEY]
+    jobset = cache.cluster.workload_objects[JOBSETS][_KEY]
     cache.update(JOBSETS, _KEY, replace(jobset, spec=replace(jobset.spec, suspend=False)))
     await run.clock.advance(31)
     task.cancel()
@@ -198,8 +199,9 @@ def test_kueue_keeps_its_own_where_it_runs() -> None:
     """Elsewhere the label says nothing: any user may write it."""
     kueues = job(_MANAGER)
     kueues["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "q"}
-    read = decode(TrainJob, to_bytes(kueues))
+    read = trainjob_suspendable(decode(TrainJob, to_bytes(kueues)))
+    other = trainjob_suspendable(decode(TrainJob, to_bytes(job(_MANAGER))))
 
     assert suspend_refusal(read, kueue=True) == "Kueue suspends and resumes the TrainJob"
     assert suspend_refusal(read, kueue=False) is None
-    assert suspend_refusal(decode(TrainJob, to_bytes(job(_MANAGER))), kueue=True) is None
+    assert suspend_refusal(other, kueue=True) is None

@@ -37,7 +37,8 @@ async def test_a_group_without_pods_reports_why(harness: SchedulerHarness) -> No
         await harness.advance(5)
         (condition,) = conditions(harness)
         assert condition["message"] == (
-            f"Pods are missing: 0 of 3 exist. It can start when the missing pods exist. {MESSAGE}"
+            "Pods are missing: 0 of 3 exist. It cannot start before the missing pods exist. "
+            f"{MESSAGE}"
         )
         assert condition["reasons"][-1] == {
             "reason": "PodsMissing",
@@ -58,8 +59,8 @@ async def test_a_group_with_too_few_pods_reports_why(harness: SchedulerHarness) 
         await harness.advance(5)
         (condition,) = conditions(harness)
         assert condition["message"] == (
-            "Pods are missing: 1 of 3 exist in sub-group n-replica-0. It can start when the "
-            f"missing pods exist. {MESSAGE}"
+            "Pods are missing: 1 of 3 exist in sub-group n-replica-0. It cannot start before "
+            f"the missing pods exist. {MESSAGE}"
         )
         harness.api.put(pod_of_job(1, 9))
         await harness.advance(10)

@@ -57,7 +57,7 @@ def test_a_pod_that_fits_no_node_marks_no_pods_while_its_queue_is_full() -> None
 
 
 def test_a_required_topology_asks_for_no_node() -> None:
-    """No node would help as long as it is not supported; the group says so."""
+    """An autoscaler does not know in which domain a node would help; the message says why."""
     near = {"topology": "dc", "requiredTopologyLevel": "rack"}
     found = encode_objects(node("a", gpu=2), group("g", topologyConstraint=near), pod("p", "g"))
     made = plan(found.snapshot, build_policies(PolicySelection()))
@@ -65,5 +65,5 @@ def test_a_required_topology_asks_for_no_node() -> None:
 
     assert (report.reason, report.kai_reason, report.pods) == ("TopologyUnfit", "TopologyUnfit", ())
     assert report.message.startswith(
-        'The PodGroup requires level "rack" of topology "dc", which is'
+        "The topologyConstraint of the PodGroup names Topology dc, which does not exist"
     )

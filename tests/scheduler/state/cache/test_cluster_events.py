@@ -122,14 +122,18 @@ CASES: list[Case[list[Fields], ClusterEvent]] = [
     Case("a budget allows more", [budget(0), budget(1)], ClusterEvent.BUDGET_CHANGED),
     Case("a budget is seen again", [budget(1), budget(1)], NO_EVENT),
     Case("a JobSet is suspended", [jobset(), jobset(suspend=True)], _ANY),
-    Case("a JobSet makes progress", [jobset(), jobset({"restarts": 1})], _PROGRESS),
+    Case(
+        "a JobSet makes progress",
+        [jobset(), jobset({"replicatedJobsStatus": [{"name": "n", "ready": 1}]})],
+        _PROGRESS,
+    ),
     Case(
         "a PriorityClass changes",
         [make_object("PriorityClass", "c", value=n) for n in (1, 2)],
         _ANY,
     ),
     Case("a claim comes", [make_object("PersistentVolumeClaim", "c", spec={})], _ANY),
-    Case("a topology comes", [make_object("Topology", "t", spec={})], NO_EVENT),
+    Case("a topology comes", [make_object("Topology", "t", spec={})], _ANY),
 ]
 
 

@@ -12,7 +12,7 @@ from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.commands import changed_annotations, commands_from_plan
 from scheduler.state.inputs import StateOptions
 from scheduler.state.podgroups.podgroup import NamedPlace
-from scheduler.state.snapshot.builder import encode
+from scheduler.state.snapshot.cluster_state import encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.case import Case, ids
 from tests.support.state.objects import (

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from scheduler.state.cache.evictions import job_progress, jobs_to_recreate
 from tests.support.case import Case, ids
 from trainer_kai.api.decode import decode
 from trainer_kai.api.decode import encode as to_bytes
 from trainer_kai.api.jobset import Job, JobSet
+from trainer_kai.policy.workloads.jobset import JOBSET_KIND, jobset_workload
+from trainer_kai.policy.workloads.recreation import job_progress, jobs_to_recreate
 
 _COMPLETE = [{"type": "Complete", "status": "True"}]
 
@@ -30,8 +31,8 @@ def job(name: str, succeeded: int = 0, **more: Any) -> dict[str, Any]:
 def recreated(jobs: list[Any], found: list[Any], pods: dict[str, int] | None = None) -> list[str]:
     metadata = {"name": "j", "namespace": "ns", "uid": "u"}
     spec = {"replicatedJobs": jobs, "suspend": True}
-    jobset = decode(JobSet, to_bytes({"metadata": metadata, "spec": spec}))
-    read = [job_progress(decode(Job, to_bytes(it))) for it in found]
+    jobset = jobset_workload(decode(JobSet, to_bytes({"metadata": metadata, "spec": spec})))
+    read = [job_progress(decode(Job, to_bytes(it)), JOBSET_KIND) for it in found]
     made = jobs_to_recreate(jobset, "kai-scheduler", read, pods or {})
     return sorted(it.uid for it in made)
 

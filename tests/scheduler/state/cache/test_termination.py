@@ -10,7 +10,7 @@ from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import commands_from_plan
 from scheduler.state.inputs import StateOptions, epoch_s
 from scheduler.state.pods.pod_table import termination_deadline
-from scheduler.state.snapshot.builder import ClusterState, encode
+from scheduler.state.snapshot.cluster_state import ClusterState, encode
 from tests.support.case import Case, ids
 from tests.support.state.objects import (
     NOW,

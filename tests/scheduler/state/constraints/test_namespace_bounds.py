@@ -7,7 +7,7 @@ from scheduler.core.messages.rejection_messages import prefilter_message
 from scheduler.core.model.rejections import PreFilterCause
 from scheduler.core.model.resources import NONE
 from scheduler.state.inputs import StateOptions
-from scheduler.state.snapshot.builder import ClusterState
+from scheduler.state.snapshot.cluster_state import ClusterState
 from tests.support.state.objects import NOW, decode_object, group, node, pod, queue
 from trainer_kai.api.bounds import MOST_TERMS, MOST_TERMS_PER_NAMESPACE
 from trainer_kai.api.names import ANTICIPATED

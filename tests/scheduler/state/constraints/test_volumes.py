@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.core.nodes.predicates import fits_empty_node
 from scheduler.state.inputs import Cluster, StateOptions
-from scheduler.state.snapshot.builder import encode
+from scheduler.state.snapshot.cluster_state import encode
 from tests.support.case import Case, ids
 from tests.support.instruction_count import instruction_growth
 from tests.support.state.objects import (

@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.core.model.snapshot import GpuMode
 from scheduler.state.inputs import StateOptions
-from scheduler.state.snapshot.builder import ClusterState
+from scheduler.state.snapshot.cluster_state import ClusterState
 from tests.support.case import Case, ids
 from tests.support.state.objects import NOW, encode_objects, node, pod
 from tests.support.state.random_changes import apply_change

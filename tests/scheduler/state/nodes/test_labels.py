@@ -151,11 +151,11 @@ def test_only_labels_that_nodes_have_and_pods_ask_for_have_a_column() -> None:
 
 
 def test_a_label_that_no_node_has_is_named() -> None:
-    """It has no column, so the requirement carries its name."""
+    """It has no column, so the requirement carries its name, and what the pod wants."""
     encoded = encode_objects(*_NODES, pod("p", nodeSelector={"rack": "1", "zone": "x"}))
 
     assert signature_of(encoded, "p").node_affinity == (
-        ((LabelRequirement(-1, frozenset(), "rack"), LabelRequirement(0, frozenset({0}))),),
+        ((LabelRequirement(-1, frozenset(), "rack=1"), LabelRequirement(0, frozenset({0}))),),
     )
 
 
@@ -171,10 +171,20 @@ def test_what_all_nodes_satisfy_is_not_asked() -> None:
 
 
 def test_a_label_value_that_no_node_has_is_still_required() -> None:
-    """So that a message can name it: no node has the requested value."""
-    encoded = encode_objects(*_NODES, pod("p", **_affinity(_term("zone", "In", "z"))))
+    """So that a message can name it, the first of many and what nodes have."""
+    wanted = ["z" * 99, "q", "v", "w"]
+    encoded = encode_objects(
+        *_NODES,
+        pod("p", **_affinity(_term("zone", "In", "z"))),
+        pod("many", **_affinity(_term("zone", "In", *wanted))),
+        pod("long", **_affinity(_term("rack", "In", "z" * 99))),
+        pod("present", **_affinity(_term("rack", "Exists"))),
+    )
+    names = ("p", "many", "long", "present")
+    labels = [signature_of(encoded, it).node_affinity[0][0][0].label for it in names]
 
-    assert signature_of(encoded, "p").node_affinity == (((LabelRequirement(0, frozenset()),),),)
+    assert labels == ["zone=z", "zone=q or v or w, …", f"rack={'z' * 63}", "rack"]
+    assert [*encoded.snapshot.nodes.key_values[0]] == ["x", "y"]
 
 
 _WORKERS = [

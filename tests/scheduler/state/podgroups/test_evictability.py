@@ -23,11 +23,14 @@ from tests.support.state.objects import (
     node,
     podgroup_of,
     queue,
+    workload,
 )
 from trainer_kai.api.meta import Key
+from trainer_kai.policy.workloads.workload import ObjectKey
 
 Fields = dict[str, Any]
 
+_TRAINJOB = ObjectKey("TrainJob", "ns", "j")
 _RECORD = "trainer-kai.dev/evicted-by"
 _KUEUE = {"labels": {"kueue.x-k8s.io/queue-name": "lent"}}
 _BY_KUEUE = "Kueue suspends and resumes the TrainJob"
@@ -86,6 +89,31 @@ def test_non_evictable_reasons(case: Case[tuple[str, dict[str, Any] | None], str
     encoded = encode_objects(*running(jobset(kind), *([job] if job else [])), kueue=True)
 
     assert podgroup_of(encoded, "g").non_evictable_reason == case.want
+
+
+@pytest.mark.parametrize("kind", ["Job", "JobSet"])
+@pytest.mark.parametrize("meta", [{}, _KUEUE], ids=["of a user", "of Kueue"])
+def test_workloads_without_an_owner(kind: str, meta: Fields) -> None:
+    """They are suspended themselves; their labels and checkpoints count."""
+    saved = {"annotations": {"trainer-kai.dev/last-checkpoint": "2026-01-05T08:00:07Z"}}
+    itself, *others = workload(kind, "x", "a")
+    itself["metadata"] |= {**meta, **saved}
+    encoded = encode_objects(node("a"), itself, *others, kueue=True)
+
+    podgroup = podgroup_of(encoded, "pg-x")
+    reason = f"Kueue suspends and resumes the {kind}" if meta else ""
+    assert (podgroup.non_evictable_reason, podgroup.workload) == (reason, "x")
+    assert podgroup.checkpoint_at == 1767600007
+
+
+def test_a_job_of_another_controller_is_no_workload() -> None:
+    """Its PodGroup is as one that a user made: it may be evicted in part."""
+    other = {"kind": "Sweep", "name": "s", "uid": "s", "controller": True}
+    itself, *others = workload("Job", "x", "a")
+    itself["metadata"] |= {"ownerReferences": [other]}
+    encoded = encode_objects(node("a"), itself, *others)
+
+    assert podgroup_of(encoded, "pg-x").workload == ""
 
 
 def test_where_kueue_does_not_run_its_label_says_nothing() -> None:
@@ -215,17 +243,17 @@ def test_only_what_trainer_stops_is_suspended() -> None:
     """Pods of a JobSet that a user created for another controller's TrainJob are deleted."""
     harness, group = EvictabilityHarness(), Key("ns", "g")
     harness.put(trainjob(managedBy="x/y"))
-    assert harness.cache.in_flight_evictions.owning_trainjob(group) is None
+    assert harness.cache.in_flight_evictions.suspendable_id(group) is None
     harness.put(trainjob())
-    assert harness.cache.in_flight_evictions.owning_trainjob(group) == (Key("ns", "j"), "t")
+    assert harness.cache.in_flight_evictions.suspendable_id(group) == (_TRAINJOB, "t")
     harness.put(trainjob({"uid": "other"}))
-    assert harness.cache.in_flight_evictions.owning_trainjob(group) is None
+    assert harness.cache.in_flight_evictions.suspendable_id(group) is None
 
 
 def test_what_cannot_be_suspended_is_not_evictable() -> None:
     """As long as it cannot; nothing is known of another TrainJob with its name."""
-    harness, job, reason = EvictabilityHarness(), Key("ns", "j"), "its runtime is gone"
-    set_refusal = harness.cache.suspended_trainjobs.set_refusal
+    harness, job, reason = EvictabilityHarness(), _TRAINJOB, "its runtime is gone"
+    set_refusal = harness.cache.suspended_workloads.set_refusal
     harness.put(trainjob())
     assert (set_refusal(job, reason), harness.non_evictable_reason) == (ClusterEvent.ANY, reason)
     assert set_refusal(job, reason) == NO_EVENT
@@ -233,7 +261,7 @@ def test_what_cannot_be_suspended_is_not_evictable() -> None:
     set_refusal(job, reason)
     harness.put(trainjob({"uid": "other"}))
     assert harness.non_evictable_reason == ""
-    harness.cache.suspended_trainjobs.set_refusal(job, "its runtime is gone")
+    harness.cache.suspended_workloads.set_refusal(job, "its runtime is gone")
     harness.put(trainjob({"uid": "other"}), is_deleted=True)
     assert harness.cache.cluster.suspend_refusals == {}
 
@@ -255,9 +283,9 @@ RECORDS: list[Case[tuple[Fields | None, bool], bool]] = [
 @pytest.mark.parametrize("case", RECORDS, ids=ids)
 def test_suspended_by_eviction(case: Case[tuple[Fields | None, bool], bool], order: str) -> None:
     """The PodGroup records it with the uids of both; annotations of the TrainJob do not count."""
-    harness, considered = EvictabilityHarness(), list[Key]()
+    harness, considered = EvictabilityHarness(), list[ObjectKey]()
     harness.cache.start_leading()
-    harness.cache.suspended_trainjobs.on_record_change = considered.append
+    harness.cache.suspended_workloads.on_record_change = considered.append
     reported, suspend = case.given
     harness.put(trainjob())
     both = [
@@ -268,7 +296,7 @@ def test_suspended_by_eviction(case: Case[tuple[Fields | None, bool], bool], ord
         harness.put(fields)
 
     assert harness.is_terminating == case.want
-    assert (Key("ns", "j") in considered) == (reported is not None or suspend)
+    assert (_TRAINJOB in considered) == (reported is not None or suspend)
     harness.put(recorded(None))
     harness.put(trainjob())
     assert not harness.is_terminating

@@ -12,12 +12,23 @@ from scheduler.state.podgroups.missing_pods import (
     shortage_of,
 )
 from tests.support.case import Case, ids
-from tests.support.state.objects import JOBSET, cluster_cache, group, jobset_pod, make_object, pod
+from tests.support.state.objects import (
+    JOBSET,
+    cluster_cache,
+    group,
+    jobset_pod,
+    make_object,
+    pod,
+    workload,
+)
 from trainer_kai.api.decode import decode
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import Pod
+from trainer_kai.api.resources import JOBS, JOBSETS
+from trainer_kai.policy.workloads.job import job_workload
+from trainer_kai.policy.workloads.jobset import jobset_workload
+from trainer_kai.policy.workloads.workload import Workload
 
 _ANTICIPATED = {"subGroupPrefix": "l-replica-", "replicas": 1, "count": 1, "requests": {}}
 _STAGED = {"annotations": {"trainer-kai.dev/anticipated": json.dumps({"later": [_ANTICIPATED]})}}
@@ -33,12 +44,19 @@ def staged(least: int | None) -> dict[str, Any]:
     return {"subGroups": subs, "minSubGroup": least, "meta": _STAGED}
 
 
+def named_later() -> dict[str, Any]:
+    later = {**_ANTICIPATED, "subGroupPrefix": "launcher"}
+    meta = {"annotations": {"trainer-kai.dev/anticipated": json.dumps({"later": [later]})}}
+    return {"subGroups": [podset("worker", 2), podset("launcher", 1)], "meta": meta}
+
+
 CASES: list[Case[dict[str, Any], int]] = [
     Case("as many as it says", {"minMember": 8}, 8),
     Case("one if it says nothing", {}, 1),
     Case("those of all PodSets", {"subGroups": [podset("a", 2), podset("b", 3)]}, 5),
     Case("those that come later are not awaited", staged(None), 2),
     Case("also where it is said that all are needed", staged(2), 2),
+    Case("a PodSet that has the whole name of those that come later", named_later(), 2),
     Case(
         "where some PodSets are enough, those of the smallest",
         {"subGroups": [podset("a", 2), podset("b", 3), podset("c", 4)], "minSubGroup": 2},
@@ -71,11 +89,43 @@ def test_least_pods(case: Case[dict[str, Any], int]) -> None:
 Fields = dict[str, Any]
 
 
-def read(*objects: Fields) -> tuple[PodGroup, list[Pod], JobSet | None]:
+def read(*objects: Fields) -> tuple[PodGroup, list[Pod], Workload | None]:
     """Return the PodGroup "g", the pods, and the JobSet "j" if it exists."""
     cluster = cluster_cache(*objects)
     pods = [cluster.pods[key] for key in sorted(cluster.pods)]
-    return cluster.pod_groups[Key("ns", "g")], pods, cluster.jobsets.get(Key("ns", "j"))
+    jobset = cluster.workload_objects[JOBSETS].get(Key("ns", "j"))
+    workload = jobset_workload(jobset) if jobset else None
+    return cluster.pod_groups[Key("ns", "g")], pods, workload
+
+
+def of_job(meta: Fields | None = None, **fields: Any) -> tuple[PodGroup, list[Pod], Any]:
+    """Return the PodGroup "pg-x" of a Job, its two pods, one without a node, and the Job."""
+    itself, *others = workload("Job", "x", "a")
+    itself["metadata"] |= meta or {}
+    del others[-1]["spec"]["nodeName"]
+    cluster = cluster_cache(itself | fields, *others)
+    job = job_workload(cluster.workload_objects[JOBS][Key("ns", "x")])
+    return cluster.pod_groups[Key("ns", "pg-x")], [*cluster.pods.values()], job
+
+
+_COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}]}
+_CONTROLLED = {"ownerReferences": [{"kind": "Sweep", "name": "s", "uid": "s", "controller": True}]}
+# what is said of the Job -> whether it replaces the pod that it lacks
+OF_JOBS: list[Case[Any, bool]] = [
+    Case("it runs", of_job(), True),
+    Case("it is suspended", of_job(spec={"suspend": True}), False),
+    Case("it is Complete", of_job(status=_COMPLETE), False),
+    Case("it is being deleted", of_job({"deletionTimestamp": "2026-01-05T08:00:00Z"}), False),
+    Case("another controller owns it: that may replace the pod", of_job(_CONTROLLED), True),
+]
+
+
+@pytest.mark.parametrize("case", OF_JOBS, ids=ids)
+def test_whether_a_job_replaces_pods(case: Case[Any, bool]) -> None:
+    """Its PodGroup has no sub-groups, so all its pods are of the only PodSet."""
+    podgroup, pods, job = case.given
+    wanted = Shortage(1, 2, all_exist=True) if case.want else None
+    assert shortage_of(podgroup, pods, job) == wanted
 
 
 def of_jobset(**spec: Any) -> list[Fields]:

@@ -17,7 +17,7 @@ from scheduler.state.podgroups.podgroup import (
     read_relocations,
     write_reserved,
 )
-from scheduler.state.snapshot.builder import ClusterState, encode
+from scheduler.state.snapshot.cluster_state import ClusterState, encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.case import Case, ids
 from tests.support.state.objects import (

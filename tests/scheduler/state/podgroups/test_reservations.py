@@ -7,7 +7,7 @@ import pytest
 
 from scheduler.core.model.podgroup import ReservationCause, podsets_of
 from scheduler.state.inputs import StateOptions
-from scheduler.state.snapshot.builder import ClusterState
+from scheduler.state.snapshot.cluster_state import ClusterState
 from tests.support.case import Case, ids
 from tests.support.instruction_count import count_instructions
 from tests.support.state.objects import (

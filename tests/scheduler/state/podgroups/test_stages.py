@@ -137,6 +137,28 @@ def test_stages(case: Case[tuple[dict[str, Any], list[Any], list[Any]], str | No
     assert encoded.snapshot.queues.requested[0, 2] == 1000 * (running + (case.want is None))
 
 
+@pytest.mark.parametrize("numbers", ["0", "01", "02"])
+def test_a_stage_in_segments(numbers: str) -> None:
+    """The pods of a Job count in all its segments, and no others."""
+    earlier = group(
+        "first",
+        subGroups=[{"name": f"data-replica-0-segment-{i}", "minMember": 1} for i in "01"],
+        meta={"ownerReferences": [JOBSET]},
+    )
+    pods = [jobset_pod(f"d{it}", "first", "data", **_DONE) for it in numbers]
+    for it, number in zip(pods, numbers, strict=True):
+        name = f"data-replica-0-segment-{number}"
+        it["metadata"]["labels"]["kai.scheduler/subgroup-name"] = name
+    jobset = make_object("JobSet", "j", {"uid": "u"}, status={"replicatedJobsStatus": []})
+
+    encoded = encode_objects(
+        node("a"), jobset, earlier, _podgroup(segments=2), *pods, jobset_pod("p", "g")
+    )
+
+    waits = ("WaitingForStage", f"1 of 2 {SUCCEEDED}{COMPLETE}")
+    assert prefilter_failure_of(encoded, "g") == (None if numbers == "01" else waits)
+
+
 def test_what_cannot_be_read_is_reported_for_the_group() -> None:
     """The podgrouper writes the annotation."""
     meta = {"annotations": {"trainer-kai.dev/anticipated": "{"}, "ownerReferences": [JOBSET]}

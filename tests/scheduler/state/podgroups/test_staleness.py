@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from scheduler.state.inputs import StateOptions
-from scheduler.state.snapshot.builder import encode
+from scheduler.state.snapshot.cluster_state import encode
 from tests.support.case import Case, ids
 from tests.support.state.objects import (
     JOBSET,

@@ -128,12 +128,8 @@ def test_sixteen_levels_are_no_fault() -> None:
 
 _REQUIRED = {"topology": "dc", "requiredTopologyLevel": "rack"}
 _PREFERRED = {"topology": "dc", "preferredTopologyLevel": "rack"}
-_UNSUPPORTED = (
-    'level "rack" of topology "dc", which is not supported yet. It can start when '
-    "requiredTopologyLevel (annotation kai.scheduler/topology-required-placement) is removed, or "
-    "replaced by preferredTopologyLevel"
-)
-_PODGROUP = f"The PodGroup requires {_UNSUPPORTED}"
+_MISSING = "names Topology dc, which does not exist. It can start when it is created"
+_PODGROUP = f"The topologyConstraint of the PodGroup {_MISSING}"
 
 
 def _constrained_subgroups(*constraints: dict[str, str]) -> dict[str, Any]:
@@ -157,20 +153,22 @@ TOPOLOGIES: list[Case[dict[str, Any], str | None]] = [
     Case(
         "of a sub-group",
         _constrained_subgroups(_REQUIRED),
-        f'Sub-group "a" requires {_UNSUPPORTED}',
+        f"The topologyConstraint of sub-group a {_MISSING}",
     ),
     Case("not of a sub-group", _constrained_subgroups(_PREFERRED), None),
     Case(
         "of two sub-groups",
         _constrained_subgroups(_REQUIRED, _REQUIRED),
-        f'Sub-group "a", and 1 more sub-group, require {_UNSUPPORTED}',
+        f"The topologyConstraint of sub-group a {_MISSING}",
     ),
 ]
 
 
 @pytest.mark.parametrize("case", TOPOLOGIES, ids=ids)
-def test_a_required_topology_is_not_ignored(case: Case[dict[str, Any], str | None]) -> None:
-    """Its pods wait as long as it is not supported, and are in the tree."""
+def test_a_required_topology_that_is_missing_is_waited_for(
+    case: Case[dict[str, Any], str | None],
+) -> None:
+    """Its pods are in the tree."""
     sub = "a" if "subGroups" in case.given else ""
     encoded = encode_objects(group("g", **case.given), pod("p", "g", sub))
 

@@ -8,7 +8,7 @@ import pytest
 from scheduler.core.model.snapshot import PodState
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import Cluster, StateOptions, epoch_s
-from scheduler.state.snapshot.builder import encode
+from scheduler.state.snapshot.cluster_state import encode
 from tests.support.case import Case, ids
 from tests.support.state.objects import (
     NOW,
@@ -171,6 +171,41 @@ def test_a_time_without_a_zone_is_the_same_everywhere(monkeypatch: pytest.Monkey
 def test_times(case: Case[str, int | None]) -> None:
     """An invalid time is None, and no error."""
     assert epoch_s(case.given) == case.want
+
+
+def _ended(name: str, at: str, **more: Any) -> dict[str, Any]:
+    status = {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": at}]}
+    return pod(name, **{"node": "a", "phase": "Succeeded", "status": status, **more})
+
+
+# an ended pod → what it weighs, in sixteenths of a pod
+ENDED = [
+    Case("in the last hour", _ended("x", "2026-01-05T07:00:01Z"), [8]),
+    Case("one hour ago", _ended("x", "2026-01-05T07:00:00Z"), [4]),
+    Case("it failed", _ended("x", "2026-01-05T05:30:00Z", phase="Failed"), [2]),
+    Case("its node is gone", _ended("x", "2026-01-05T04:00:01Z", node="gone"), [1]),
+    Case("four hours ago", _ended("x", "2026-01-05T04:00:00Z"), []),
+    Case("by a clock that is ahead", _ended("x", "2026-01-05T09:00:00Z"), [8]),
+    Case("it never ran", _ended("x", "2026-01-05T07:30:00Z", node=""), []),
+    Case("it runs", _ended("x", "2026-01-05T07:30:00Z", phase="Running"), []),
+    Case("no time", _ended("x", "soon"), []),
+    Case("another scheduler", _ended("x", "2026-01-05T07:30:00Z", schedulerName="other"), []),
+]
+
+
+@pytest.mark.parametrize("case", ENDED, ids=ids)
+def test_ended_pods_weigh_less_and_less(case: Case[dict[str, Any], list[int]]) -> None:
+    found = encode_objects(node("a"), case.given, counts_ended_pods=True).snapshot
+    assert [*found.ended.values()] == case.want
+    assert all(found.signatures[row].request[3] == 1000 for row in found.ended)
+    assert not encode_objects(node("a"), case.given).snapshot.ended  # no placement asks for it
+
+
+def test_ended_pods_of_one_shape_are_counted_in_any_order() -> None:
+    pods = [_ended(f"p{i}", f"2026-01-05T0{4 + i % 4}:30:00Z") for i in range(8)]
+    orders = (pods, pods[::-1], pods[3:] + pods[:3])
+    found = [encode_objects(node("a"), *it, counts_ended_pods=True).snapshot for it in orders]
+    assert [[*it.ended.values()] for it in found] == [[30]] * 3
 
 
 def test_pods_come_where_there_are_no_nodes_yet() -> None:

@@ -11,7 +11,8 @@ from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import Permit, StateOptions
 from scheduler.state.queues.access import AccessQuestion
-from scheduler.state.snapshot.builder import ClusterState, encode
+from scheduler.state.queues.queue_table import QueueTable
+from scheduler.state.snapshot.cluster_state import ClusterState, encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.case import Case, ids
 from tests.support.state.objects import (
@@ -323,3 +324,24 @@ def test_a_nomination_is_no_start() -> None:
     objects = (node("a", gpu=8), group("g", minMember=1, queue="q"), is_pending)
     assert bound(found_in(*objects, permit=Permit.REFUSED)) == set()
     assert bound(found_in(*objects, permit=Permit.GRANTED)) == {"p"}
+
+
+def test_closed_queues_are_suggested_only_where_there_are_no_others() -> None:
+    """Most namespaces may not use them."""
+    closed = queue("q", meta={"annotations": {ACCESS: "closed"}})
+    missing = QueueTable(cluster_cache(closed, queue("r")).queues).prefilter_failure("x")
+    alone = QueueTable(cluster_cache(closed).queues).prefilter_failure("x")
+
+    assert missing is not None
+    assert missing.values == ("x", "r")
+    assert alone is not None
+    assert alone.values == ("x", "q")
+
+
+def test_the_queue_that_was_probably_meant_comes_first() -> None:
+    """Also if it is closed: then the next message says who grants it."""
+    closed = queue("vision", meta={"annotations": {ACCESS: "closed"}})
+    missing = QueueTable(cluster_cache(closed, queue("r")).queues).prefilter_failure("visoin")
+
+    assert missing is not None
+    assert missing.values == ("visoin", "vision (did you mean this one?), r")

@@ -12,7 +12,7 @@ from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.snapshot import SnapshotQueues
 from scheduler.state.inputs import StateOptions
 from scheduler.state.queues.queue_table import QueueTable
-from scheduler.state.snapshot.builder import ClusterState
+from scheduler.state.snapshot.cluster_state import ClusterState
 from tests.support.case import Case, ids
 from tests.support.instruction_count import instruction_growth
 from tests.support.state.objects import (
@@ -196,8 +196,8 @@ _USABLE = [
     queue("in", parentQueue="inner"),
 ]
 _MISSING = (
-    "Queue x does not exist. It can start when queue x is created, or when it names an existing "
-    "queue: in, q"
+    "Queue x does not exist. It can start when queue x is created, or when it names another queue "
+    "(suspend its workload, change the label kai.scheduler/queue, and resume it): in, q"
 )
 _INNER = (
     "Queue inner has child queues, so it takes no PodGroups. It can start when it names a "

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.state.inputs import Cluster, StateOptions
-from scheduler.state.snapshot.builder import encode
+from scheduler.state.snapshot.cluster_state import encode
 from scheduler.state.snapshot.encoded_snapshot import difference
 from tests.support.size import examples
 from tests.support.state.objects import (

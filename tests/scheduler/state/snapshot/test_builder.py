@@ -13,7 +13,7 @@ from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.commands import changed_annotations, commands_from_plan
 from scheduler.state.inputs import StateOptions
-from scheduler.state.snapshot.builder import ClusterState, encode
+from scheduler.state.snapshot.cluster_state import ClusterState, encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot, dump
 from tests.support.size import examples
 from tests.support.state.objects import NOW, decode_object, node, pod, queue

@@ -410,12 +410,6 @@ WAITING = [
         {"annotations": {"gpu-memory": "100"}, "asks": {}},
         f"The annotation gpu-memory of pod p {_PART} GPUs",
     ),
-    Case(
-        "a resource claim is refused",
-        {"resourceClaims": [{"name": "gpus"}]},
-        "spec.resourceClaims (gpus) of pod p requests devices by ResourceClaim, which is not "
-        "supported yet. It can start when it requests them as resources",
-    ),
 ]
 
 

@@ -132,12 +132,13 @@ INVALID = [
     Case(
         "a placement of a plugin",
         resource_reservation_pod(plugins={"nodeplacement": {"arguments": {"gpu": "sprad"}}}),
-        "spec.plugins.nodeplacement.arguments.gpu: 'sprad' must be 'binpack' or 'spread'",
+        "spec.plugins.nodeplacement.arguments.gpu: 'sprad' must be 'binpack', 'spread' or"
+        " 'fragmentation'",
     ),
     Case(
         "a placement strategy is a known one",
         resource_reservation_pod(placementStrategy={"gpu": "pack"}),
-        "spec.placementStrategy.gpu: 'pack' must be 'binpack' or 'spread'",
+        "spec.placementStrategy.gpu: 'pack' must be 'binpack', 'spread' or 'fragmentation'",
     ),
 ]
 
@@ -197,20 +198,27 @@ def test_an_object_is_there_once() -> None:
     assert str(caught.value) == "b.yaml: Node n: metadata.name: exists twice, first in a.yaml"
 
 
+VERSION = "topology.node.k8s.io/v1alpha2"
+
+
 def test_what_is_not_read_is_reported() -> None:
     """Once for each kind, with a count."""
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}
-    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}}
+    topology = {
+        "apiVersion": VERSION,
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": "c"},
+    }
 
     typo = {**node("n"), "kind": "node"}
 
-    inputs = read(secret, {**secret, "metadata": {"name": "t"}}, claim, {"metadata": {}}, typo)
+    inputs = read(secret, {**secret, "metadata": {"name": "t"}}, topology, {"metadata": {}}, typo)
 
     assert inputs.notes == [
         "ignored: an object without a kind (1)",
         "ignored: v1 Secret (2)",
         "ignored: v1 node; did you mean v1 Node? (1)",
-        "read, but without effect on scheduling yet: resource.k8s.io/v1 ResourceClaim (1)",
+        f"read, but without effect on scheduling yet: {VERSION} NodeResourceTopology (1)",
     ]
 
 

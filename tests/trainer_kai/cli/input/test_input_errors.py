@@ -264,7 +264,6 @@ NEEDLESS = (
     ("v1", "Endpoints"),
     ("v1", "PodTemplate"),
     ("apps/v1", "Deployment"),
-    ("resource.k8s.io/v1", "ResourceClaimTemplate"),
     ("storage.k8s.io/v1", "CSIDriver"),
     ("storage.k8s.io/v1", "CSINode"),
     ("storage.k8s.io/v1", "CSIStorageCapacity"),

@@ -12,12 +12,14 @@ from tests.support.repository import ROOT
 from tests.support.schemas import crd_schema, unread_properties
 from tests.support.terminal import Terminal
 from tests.support.workloads.simulate_objects import (
+    cron_job,
     node,
     pod,
     queue,
     resource_reservation_pod,
     trainjob,
 )
+from tests.support.workloads.simulate_objects import job as batch_job
 from trainer_kai.api.resources import PODGROUPS, QUEUES, TOPOLOGIES, Resource
 from trainer_kai.cli.input.documents import Document, read_files
 from trainer_kai.cli.input.kinds import KINDS
@@ -103,6 +105,26 @@ STRANGE = [
         "spec.plugins.priority.enable",
     ),
     Case(
+        "a misspelt field of a Job is named",
+        renamed(batch_job("j"), "completions", "completion"),
+        "spec.completion: is not a known field and is ignored; did you mean completions?",
+    ),
+    Case(
+        "an unknown field of a Job is named",
+        with_spec(batch_job("j"), schedulerName="kai-scheduler"),
+        "spec.schedulerName: is not a known field and is ignored",
+    ),
+    Case(
+        "a misspelt field of the Job of a CronJob is named",
+        cron_job("c", renamed(batch_job("j"), "parallelism", "paralelism")),
+        "spec.jobTemplate.spec.paralelism: is not a known field and is ignored; did you mean par",
+    ),
+    Case(
+        "a misspelt field of a CronJob is named",
+        with_spec(cron_job("c", batch_job("j")), scedule="x"),
+        "spec.scedule: is not a known field",
+    ),
+    Case(
         "an unknown effect of a taint is named",
         {**node("n"), "spec": TAINTS},
         "spec.taints[].effect: 'NoShedule' is not valid; valid values are No",
@@ -132,7 +154,10 @@ def test_what_is_strange_is_reported(case: Case[dict[str, Any], str]) -> None:
 def test_it_is_reported_once_for_each_file_and_field(terminal: Terminal) -> None:
     """With how many objects have it; nothing is refused for it."""
     nodes = [renamed(node(name), "allocatable", "alocatable") for name in ("b", "a", "c")]
-    file, other = terminal.write("1.yaml", *nodes), terminal.write("2.yaml", job(suspended=True))
+    file, other = (
+        terminal.write("1.yaml", *nodes),
+        terminal.write("2.yaml", job(suspended=True, suspend=True)),
+    )
 
     code, _, err = terminal.run("-f", file, "-f", other)
 
@@ -161,6 +186,30 @@ def test_what_is_real_is_not_strange() -> None:
 
     assert len(documents) > 200
     assert warning_lines(*documents) == []
+
+
+def test_a_real_job_and_cron_job_are_not_strange() -> None:
+    """Fields as the API server stores them."""
+    names = (
+        "activeDeadlineSeconds backoffLimit backoffLimitPerIndex completionMode manualSelector"
+        " maxFailedIndexes podFailurePolicy podReplacementPolicy selector successPolicy"
+        " ttlSecondsAfterFinished"
+    )
+    stored = batch_job("train")
+    stored["spec"] |= dict.fromkeys(names.split(), "x")
+    names = (
+        "active completedIndexes completionTime failed failedIndexes ready startTime succeeded"
+        " terminating uncountedTerminatedPods"
+    )
+    stored["status"] = dict.fromkeys(names.split(), "x")
+    nightly = cron_job("nightly", stored)
+    names = (
+        "failedJobsHistoryLimit startingDeadlineSeconds successfulJobsHistoryLimit suspend timeZone"
+    )
+    nightly["spec"] |= dict.fromkeys(names.split(), "x")
+    nightly["status"] = dict.fromkeys(("active", "lastScheduleTime", "lastSuccessfulTime"), "x")
+
+    assert warning_lines(Document("a", stored), Document("a", nightly)) == []
 
 
 def test_a_real_node_and_claim_are_not_strange() -> None:

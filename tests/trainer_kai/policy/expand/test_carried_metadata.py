@@ -1,4 +1,4 @@
-"""Which pods of a TrainJob get the share of a GPU that it requests."""
+"""Which pods of a TrainJob get the share of a GPU, or the segments, that it requests."""
 
 from typing import Any, Final
 
@@ -42,7 +42,20 @@ def carried(whole: JobSet, given: Obj, *, with_launcher: bool = True) -> dict[st
     return {jobs[i].name: dict(added) for i, added in found}
 
 
+def many(own: Obj | None = None) -> Obj:
+    """Return a replicatedJob with 16 pods."""
+    found = job("node", own=own)
+    found["template"]["spec"] |= {"parallelism": 16, "completions": 16}
+    return found
+
+
 NODE: Final = job("node", "trainer")
+MANY: Final = many()
+SEGMENTS: Final = {
+    "kai.scheduler/segment-size": "4",
+    "kai.scheduler/segment-topology-required-placement": "rack",
+    "kai.scheduler/segment-topology-preferred-placement": "host",
+}
 MPI: Final = (job("node"), job("launcher", "trainer"))
 # replicatedJobs, and annotations of the TrainJob -> what the pods of which get
 CARRIED: Final[list[Case[tuple[tuple[Obj, ...], Obj], dict[str, Obj]]]] = [
@@ -54,6 +67,17 @@ CARRIED: Final[list[Case[tuple[tuple[Obj, ...], Obj], dict[str, Obj]]]] = [
         {"t": HALF},
     ),
     Case("not other parts", ((job("extra"), NODE), HALF), {"node": HALF}),
+    Case(
+        "segments, of several pods",
+        ((MANY, job("launcher", "trainer")), SEGMENTS),
+        {"node": SEGMENTS},
+    ),
+    Case("no segments for one pod", ((NODE,), {**SEGMENTS, **HALF}), {"node": HALF}),
+    Case(
+        "segments of the runtime stay",
+        ((many({"kai.scheduler/segment-size": "8"}),), SEGMENTS),
+        {},
+    ),
     Case("workers and launcher of MPI", (MPI, HALF), {"node": HALF, "launcher": HALF}),
     Case(
         "two that train",
@@ -97,6 +121,19 @@ def test_what_pods_get(case: Case[tuple[tuple[Obj, ...], Obj], dict[str, Obj]]) 
         wanted = {**own, **case.want.get(before.name, {})}
         assert after.template.spec.template.metadata.annotations == wanted
     assert carried(copied, given) == {}
+
+
+def test_segments_of_a_runtime() -> None:
+    """They come before those of the TrainJob, one by one."""
+    size, required, _ = SEGMENTS
+    obj = {"metadata": {"name": "job", "annotations": {size: "8"}}}
+    whole = decode(JobSet, encode({**obj, "spec": {"replicatedJobs": [MANY]}}))
+
+    copied = with_carried_metadata(whole, {}, {size: "4", required: "rack"})
+
+    pods = copied.spec.replicated_jobs[0].template.spec.template
+    assert pods.metadata.annotations == {size: "8", required: "rack"}
+    assert copied.metadata.annotations == {size: "8"}
 
 
 def test_a_launcher_that_is_no_node_gets_none() -> None:

@@ -8,6 +8,7 @@ from tests.support.case import Case, ids
 from tests.trainer_kai.policy.lint.cluster import GPU, RULES, known_cluster, short
 from tests.trainer_kai.policy.specs import jobset, rjob
 from trainer_kai.api.jobset import JobSet
+from trainer_kai.api.kai_kinds import TopologyLevel, TopologySpec
 from trainer_kai.policy.lint.node_index import KnownCluster
 from trainer_kai.policy.lint.trainjob import lint_jobset
 from trainer_kai.policy.podgroups.manifests import GroupingRules
@@ -195,7 +196,7 @@ SHARES += [
         [
             (
                 f"reserved-label? {TEMPLATE}metadata.annotations[pod-group-name]: it is replaced: "
-                "pods of a TrainJob are in its own PodGroup. Remove it"
+                "the pods are in the PodGroup of their workload. Remove it"
             )
         ],
     ),
@@ -263,37 +264,6 @@ NAMES = [
             (
                 f"unknown-priority! {POD}.priorityClassName: PriorityClass 'gold' does not "
                 "exist, so no pod can be created. Name an existing one: build, train"
-            )
-        ],
-    ),
-    Case(
-        "a topology that there is not",
-        named(annotations={TOPOLOGY: "rings", REQUIRED: "rack"}),
-        [
-            (
-                f"unknown-topology? metadata.annotations[{TOPOLOGY}]: Topology 'rings' does "
-                "not exist. Name an existing one: racks"
-            )
-        ],
-    ),
-    Case(
-        "a level that it does not have",
-        named(annotations={TOPOLOGY: "racks", REQUIRED: "row"}),
-        [
-            (
-                f"unknown-topology? metadata.annotations[{REQUIRED}]: Topology 'racks' has no "
-                "level 'row'. Name one of its levels: zone, rack, kubernetes.io/hostname"
-            )
-        ],
-    ),
-    Case(
-        "the same of one Job",
-        jobset(rjob("node", annotations={TOPOLOGY: "rings"})),
-        [
-            (
-                "unknown-topology? "
-                f"spec.replicatedJobs[0].template.metadata.annotations[{TOPOLOGY}]: Topology "
-                "'rings' does not exist. Name an existing one: racks"
             )
         ],
     ),
@@ -375,53 +345,76 @@ def test_a_pod_that_says_too_much() -> None:
     assert jobset_findings(whole, EXTERNAL) == []
 
 
-def required(path: str) -> str:
-    return (
-        f"topology-unsupported! {path}[{REQUIRED}]: required topology level 'rack' of Topology "
-        "'racks' is not supported yet, so the pods never start. Remove the annotation, or use "
-        f"{PREFERRED}"
-    )
-
-
-DOMAINS = {TOPOLOGY: "racks", REQUIRED: "rack"}
 TEMPLATE = "spec.replicatedJobs[0].template.metadata.annotations"
-UNSUPPORTED = [
-    Case("of the whole", named(annotations=DOMAINS), [required("metadata.annotations")]),
-    Case("of one Job", jobset(rjob("node", annotations=DOMAINS)), [required(TEMPLATE)]),
+UNKNOWN = [
     Case(
-        "a preferred level has no effect yet",
-        named(annotations={TOPOLOGY: "racks", PREFERRED: "rack"}),
+        "a required placement in a Topology that does not exist",
+        named(annotations={TOPOLOGY: "rooms", REQUIRED: "rack"}),
         [
             (
-                f"topology-unsupported? metadata.annotations[{PREFERRED}]: preferred topology "
-                "level 'rack' of Topology 'racks' has no effect yet"
+                f"unknown-topology? metadata.annotations[{TOPOLOGY}]: Topology 'rooms' does not "
+                "exist, so no pod starts until it does. Name an existing one: racks"
             )
         ],
     ),
-    Case("a topology without a level is no fault", named(annotations={TOPOLOGY: "racks"}), []),
     Case(
-        "another program makes its PodGroups",
-        named(annotations={**DOMAINS, "kai.scheduler/skip-podgrouper": "true"}),
-        [],
+        "a preferred placement in one that does not exist",
+        jobset(rjob("node", annotations={TOPOLOGY: "rooms", PREFERRED: "rack"})),
+        [
+            (
+                f"unknown-topology? {TEMPLATE}[{TOPOLOGY}]: Topology 'rooms' does not exist, so "
+                "it has no effect. Name an existing one: racks"
+            )
+        ],
+    ),
+    Case(
+        "a required and a preferred level that it does not have",
+        named(annotations={TOPOLOGY: "racks", REQUIRED: "block", PREFERRED: "row"}),
+        [
+            (
+                f"unknown-topology? metadata.annotations[{REQUIRED}]: Topology 'racks' has no "
+                "level 'block', so no pod starts until it does. Name one of its levels: "
+                "example.org/zone (zone), example.org/rack"
+            ),
+            (
+                f"unknown-topology? metadata.annotations[{PREFERRED}]: Topology 'racks' has no "
+                "level 'row', so it has no effect. Name one of its levels: "
+                "example.org/zone (zone), example.org/rack"
+            ),
+        ],
+    ),
+    Case("an alias", named(annotations={TOPOLOGY: "racks", REQUIRED: "zone"}), []),
+    Case(
+        "a placement without a Topology",
+        named(annotations={REQUIRED: "zone"}),
+        [
+            (
+                f"invalid-value? metadata.annotations[{REQUIRED}]: ignored: can only be set "
+                f"together with {TOPOLOGY}"
+            )
+        ],
+    ),
+    Case(
+        "an invalid name is reported once",
+        named(annotations={TOPOLOGY: "No Topology", REQUIRED: "rack"}),
+        None,
     ),
 ]
 
 
-@pytest.mark.parametrize("case", UNSUPPORTED, ids=ids)
-def test_topologies_are_unsupported(case: Case[JobSet, list[str]]) -> None:
-    """A group that requires a topology waits under our scheduler; KAI does what it asks for."""
-    assert jobset_findings(case.given, RULES) == case.want
-    assert jobset_findings(case.given, EXTERNAL) == []
-
-
-def test_an_ignored_topology_is_not_reported_as_unsupported() -> None:
-    """Nothing of it gets into the group."""
-    odd = named(annotations={TOPOLOGY: "No Topology", REQUIRED: "rack"})
-    lost = named(annotations={REQUIRED: "rack"})
-
-    found = [*jobset_findings(odd, RULES), *jobset_findings(lost, RULES)]
-
-    assert not any(it.startswith("topology-unsupported") for it in found)
+@pytest.mark.parametrize("case", UNKNOWN, ids=ids)
+def test_a_topology_that_does_not_exist(case: Case[JobSet, list[str] | None]) -> None:
+    levels = (
+        TopologyLevel(node_label="example.org/zone", alias="zone"),
+        TopologyLevel(node_label="example.org/rack"),
+    )
+    known = KnownCluster(topologies={"racks": TopologySpec(levels=levels)})
+    for rules in (RULES, EXTERNAL):
+        found = [short(it) for it in lint_jobset(case.given, "team", rules, known)]
+        if case.want is None:
+            assert [it.split()[0] for it in found] == ["invalid-value?"]
+        else:
+            assert found == case.want
 
 
 STAGES = [

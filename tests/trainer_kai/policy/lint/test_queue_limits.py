@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.trainer_kai.policy.lint.cluster import (
+    RULES,
     LintInput,
     decode_spec,
     findings,
@@ -161,6 +162,7 @@ RACKS = [
     node("b1", zone="z", rack="r2"),
     node("c1", 4, zone="y", rack="r1"),  # a rack of the same name elsewhere
     node("d1"),  # in none
+    node("e1", zone="z"),  # in none, as it has no rack
 ]
 
 
@@ -180,6 +182,11 @@ TOGETHER = [
         [too_small_text(3, "rack", 2)],
     ),
     Case("a zone does", jobset(pods(3, 8), annotations=required_level("zone")), []),
+    Case(
+        "a node without a rack is in no zone",
+        jobset(pods(4, 8), annotations=required_level("zone")),
+        [too_small_text(4, "zone", 3)],
+    ),
     Case(
         "a node does not",
         jobset(pods(2, 8), annotations=required_level("kubernetes.io/hostname")),
@@ -234,8 +241,8 @@ TOGETHER = [
         [
             (
                 f"no-node-matches? metadata.annotations[{REQUIRED}]: no node that is eligible "
-                "for the pods has all of the labels zone, rack today. The pods wait for such "
-                "a node"
+                "for the pods has all of the labels zone, rack, kubernetes.io/hostname today. "
+                "The pods wait for such a node"
             )
         ],
     ),
@@ -244,11 +251,70 @@ TOGETHER = [
 
 @pytest.mark.parametrize("case", TOGETHER, ids=ids)
 def test_what_must_be_in_one_domain(case: Case[JobSet, list[str]]) -> None:
-    """Domains of one name in two zones are two; KAI places pods so, our scheduler does not yet."""
-    ours = findings(LintInput(case.given, known_cluster(*RACKS)))
+    """Domains of one name in two zones are two, and a node without all labels is in none."""
+    for rules in (RULES, EXTERNAL):
+        found = findings(LintInput(case.given, known_cluster(*RACKS), rules=rules))
+        assert found == case.want
 
-    assert findings(LintInput(case.given, known_cluster(*RACKS), rules=EXTERNAL)) == case.want
-    assert [it for it in ours if not it.startswith("topology-unsupported")] == case.want
+
+def of_queue_text(count: int, level: str, best: int, queue: str = "all") -> str:
+    return (
+        too_small_text(count, level, best)
+        .replace(f"metadata.annotations[{REQUIRED}]", COUNT)
+        .replace("Topology racks", f"Topology racks (the default of queue {queue})")
+    )
+
+
+BY_QUEUE = [
+    Case("a rack holds it", jobset(pods(2, 8)), []),
+    Case("no rack does", jobset(pods(3, 8)), [of_queue_text(3, "rack", 2)]),
+    Case("one pod is near itself", jobset(pods(1, 8)), []),
+    Case("its own constraint counts", jobset(pods(3, 8), annotations=required_level("zone")), []),
+    Case(
+        "that of a Job as well",
+        jobset(pods(3, 8, replicas=1, annotations=required_level("zone"))),
+        [],
+    ),
+    Case(
+        "a Topology without a level is no constraint",
+        jobset(pods(3, 8), annotations={TOPOLOGY: "racks"}),
+        [of_queue_text(3, "rack", 2)],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", BY_QUEUE, ids=ids)
+def test_what_a_queue_wants_in_one_domain(case: Case[JobSet, list[str]]) -> None:
+    """The default of the parent holds; mode external leaves it to KAI, which knows none."""
+    cluster = known_cluster(*RACKS, queues={"all": queue_spec(), "team": queue_spec("all")})
+    cluster = cluster._replace(topology_defaults={"all": required_level("rack"), "team": {}})
+    assert findings(LintInput(case.given, cluster)) == case.want
+    assert findings(LintInput(case.given, cluster, rules=EXTERNAL)) == []
+
+
+DEFAULTS = [
+    Case("the nearest counts", {"all": required_level("rack"), "team": required_level("zone")}, []),
+    Case("of a Topology that does not exist", {"all": {TOPOLOGY: "x", REQUIRED: "rack"}}, []),
+    Case("of a level that does not exist", {"all": required_level("row")}, []),
+    Case("of another queue", {"guests": required_level("rack")}, []),
+    Case("its own", {"team": required_level("rack")}, [of_queue_text(3, "rack", 2, "team")]),
+]
+
+
+@pytest.mark.parametrize("case", DEFAULTS, ids=ids)
+def test_which_default_counts(case: Case[dict[str, dict[str, str]], list[str]]) -> None:
+    """What does not exist is ignored, as the scheduler does."""
+    cluster = known_cluster(*RACKS, queues={"all": queue_spec(), "team": queue_spec("all")})
+    given = LintInput(jobset(pods(3, 8)), cluster._replace(topology_defaults=case.given))
+    assert findings(given) == case.want
+
+
+def test_queues_that_are_above_themselves_have_no_default() -> None:
+    cluster = known_cluster(
+        *RACKS, queues={"team": queue_spec("other"), "other": queue_spec("team")}
+    )
+    cluster = cluster._replace(topology_defaults={"all": required_level("rack")})
+    assert findings(LintInput(jobset(pods(3, 8)), cluster)) == []
 
 
 MILLI = {"cpu": 1000, "memory": 10**12, "nvidia.com/gpu": 1000}  # of 1 CPU, 1 GB, 1 GPU

@@ -17,10 +17,6 @@ from trainer_kai.policy.lint.trainjob import is_refusable, lint_trainjob
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 TOPOLOGY = "kai.scheduler/topology"
 REQUIRED = f"{TOPOLOGY}-required-placement"
-UNSUPPORTED = (
-    "is not supported yet, so the pods never start. Remove the annotation, or use "
-    "kai.scheduler/topology-preferred-placement"
-)
 EIGHTS = known_cluster(*(node(f"n{i}", rack=f"r{i % 2}", zone="z") for i in range(4)))
 
 
@@ -152,10 +148,6 @@ PATHS = [
         ),
         [
             (
-                f"topology-unsupported! metadata.annotations[{REQUIRED}]: required topology level "
-                f"'rack' of Topology 'racks' {UNSUPPORTED}"
-            ),
-            (
                 f"domain-too-small! metadata.annotations[{REQUIRED}]: 3 pods of node must be "
                 "in one rack of Topology racks, and the largest holds 2. Request at most 2 "
                 "pods, or a coarser level"
@@ -168,11 +160,6 @@ PATHS = [
             job(3), runtime(metadata={"annotations": {TOPOLOGY: "racks", REQUIRED: "rack"}})
         ),
         [
-            (
-                "topology-unsupported! spec.runtimeRef: required topology level 'rack' of Topology "
-                f"'racks' {UNSUPPORTED} (ClusterTrainingRuntime torch, "
-                f"spec.template.metadata.annotations[{REQUIRED}])"
-            ),
             (
                 "domain-too-small! spec.runtimeRef: 3 pods of node must be in one rack of "
                 "Topology racks, and the largest holds 2. Request at most 2 pods, or a "

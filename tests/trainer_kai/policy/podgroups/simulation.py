@@ -25,6 +25,7 @@ from trainer_kai.api.pod import Pod
 from trainer_kai.policy.podgroups.anticipated import read_anticipated
 from trainer_kai.policy.podgroups.grouping import (
     PodGroupPlan,
+    PodObservation,
     count_pods,
     observe_pod,
     plan_podgroups,
@@ -36,7 +37,7 @@ from trainer_kai.policy.podgroups.manifests import (
     planned_podgroup_name,
     podgroup_manifests,
 )
-from trainer_kai.policy.workloads.jobset import jobset_workload
+from trainer_kai.policy.workloads.jobset import jobset_pod_place, jobset_workload
 
 OURS: Final = "kai-scheduler"
 _ANTICIPATED: Final = "trainer-kai.dev/anticipated"
@@ -59,7 +60,7 @@ def simulate_jobset(
 def written_podgroups(
     jobset: JobSet, plan: PodGroupPlan, rules: GroupingRules, pods: list[ManifestFields]
 ) -> list[ManifestFields]:
-    counts = count_pods(observe_pod(decode(Pod, encode(pod))) for pod in pods)
+    counts = count_pods(_observation(pod) for pod in pods)
     return list(podgroup_manifests(jobset_workload(jobset), plan, rules, counts))
 
 
@@ -200,3 +201,8 @@ def _labels(pod: ModelPod) -> Iterator[tuple[str, str]]:
     yield "jobset.sigs.k8s.io/job-index", str(pod.job.number)
     yield "jobset.sigs.k8s.io/restart-attempt", str(pod.attempt)
     yield "batch.kubernetes.io/job-name", f"job-{pod.job.name}-{pod.job.number}"
+
+
+def _observation(obj: dict[str, Any]) -> PodObservation:
+    pod = decode(Pod, encode(obj))
+    return observe_pod(pod, jobset_pod_place(pod.metadata.labels))

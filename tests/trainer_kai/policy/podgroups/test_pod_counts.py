@@ -13,6 +13,7 @@ from trainer_kai.policy.podgroups.grouping import (
     count_pods,
     observe_pod,
 )
+from trainer_kai.policy.workloads.jobset import jobset_pod_place
 
 Obj = dict[str, Any]
 
@@ -106,7 +107,7 @@ CASES: list[Case[list[Obj], dict[str, JobPodCounts]]] = [
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_counts(case: Case[list[Obj], dict[str, JobPodCounts]]) -> None:
     """For each Job, in whatever order its pods are seen."""
-    sightings = [observe_pod(decode(Pod, encode(obj))) for obj in case.given]
+    sightings = [_observed(obj) for obj in case.given]
 
     assert count_pods(sightings) == case.want
     assert count_pods(reversed(sightings)) == case.want
@@ -114,8 +115,11 @@ def test_counts(case: Case[list[Obj], dict[str, JobPodCounts]]) -> None:
 
 def test_an_observation_has_nothing_else() -> None:
     """What is not on the pod is the first of everything."""
-    bare = decode(Pod, encode({"metadata": {"name": "p"}}))
-
-    assert observe_pod(bare) == PodObservation(
+    assert _observed({"metadata": {"name": "p"}}) == PodObservation(
         "-replica-", (0, 0), "", is_bound=False, is_terminating=False
     )
+
+
+def _observed(obj: Obj) -> PodObservation:
+    found = decode(Pod, encode(obj))
+    return observe_pod(found, jobset_pod_place(found.metadata.labels))

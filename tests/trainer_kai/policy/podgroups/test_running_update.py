@@ -44,6 +44,7 @@ def grace(current: str, wanted: str, mode: GroupingMode = "bundled") -> Change:
     return Change(before, then, mode)
 
 
+REMEDY = "suspend the TrainJob and resume it"
 NO, YES = "non-preemptible", "preemptible"
 CHANGES: list[Case[Change, bool]] = [
     Case("another queue is not allowed", Change({"queue": "a"}, {"queue": "b"}), False),
@@ -84,7 +85,7 @@ def test_what_is_copied_while_pods_run(case: Case[Change, bool]) -> None:
     """What is not copied is reported, with its field and the kept value."""
     current, wanted = (fields(it, {QUEUE: "a"}) for it in case.given[:2])
     found = running_update(
-        wanted, current["metadata"]["labels"], current["spec"], CLASSES, case.given.mode, "TrainJob"
+        wanted, current["metadata"]["labels"], current["spec"], CLASSES, case.given.mode, REMEDY
     )
 
     assert found.fields == (wanted if case.want else current)
@@ -100,7 +101,7 @@ def test_queue_and_label_stay_together() -> None:
             fields({}, {})["spec"],
             CLASSES,
             "bundled",
-            "TrainJob",
+            REMEDY,
         )
         assert found.fields["metadata"]["labels"] == current
         assert found.fields["spec"]["queue"] == "a"
@@ -110,7 +111,7 @@ def test_the_node_pool_stays() -> None:
     """Where a KAI schedules, another pool is another scheduler: none would evict it."""
     for current, wanted in (({POOL: "x"}, {}), ({}, {POOL: "y"}), ({POOL: "x"}, {POOL: "y"})):
         found = running_update(
-            fields({}, wanted), current, fields({}, {})["spec"], CLASSES, "external", "TrainJob"
+            fields({}, wanted), current, fields({}, {})["spec"], CLASSES, "external", REMEDY
         )
         assert found.fields["metadata"]["labels"] == current
         (reported,) = found.deferred
@@ -126,7 +127,7 @@ def test_a_message_says_what_is_kept_and_until_when() -> None:
         fields(change.current, {})["spec"],
         CLASSES,
         "bundled",
-        "TrainJob",
+        REMEDY,
     )
 
     (reported,) = map(str, found.deferred)
@@ -141,7 +142,7 @@ def test_a_group_without_a_queue_gets_one() -> None:
     """An older version may have created it; a missing value is not kept."""
     current = {"priorityClassName": "train"}
     found = running_update(
-        fields({"queue": "b"}, {QUEUE: "b"}), {}, current, CLASSES, "bundled", "TrainJob"
+        fields({"queue": "b"}, {QUEUE: "b"}), {}, current, CLASSES, "bundled", REMEDY
     )
 
     assert found.fields == fields({"queue": "b"}, {QUEUE: "b"})

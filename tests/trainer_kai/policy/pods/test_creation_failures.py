@@ -8,6 +8,7 @@ import pytest
 from tests.support.case import Case, ids
 from trainer_kai.api.cluster_kinds import Event, ObjectReference
 from trainer_kai.api.jobset import (
+    Job,
     JobSet,
     JobSetSpec,
     JobSetStatus,
@@ -19,10 +20,12 @@ from trainer_kai.api.meta import Condition, Key, Meta
 from trainer_kai.policy.pods.creation_failures import (
     CreatedPod,
     PodCreationFailure,
-    owning_replicated_job,
     read_creation_failure,
     still_applies,
 )
+from trainer_kai.policy.workloads.job import job_workload
+from trainer_kai.policy.workloads.jobset import jobset_workload
+from trainer_kai.policy.workloads.kinds import workload_of_job
 
 NOW: Final = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 AT: Final = "2026-01-01T11:59:00"
@@ -108,13 +111,25 @@ OWNERS = [
 
 
 @pytest.mark.parametrize("case", OWNERS, ids=ids)
-def test_owning_replicated_job(case: Case[tuple[str, list[JobSet]], str]) -> None:
+def test_workload_of_job(case: Case[tuple[str, list[JobSet]], str]) -> None:
     """Events name nothing but the Job."""
     name, jobsets = case.given
+    workloads = map(jobset_workload, jobsets)
 
-    found = owning_replicated_job(Key("ns", name), {it.metadata.key: it for it in jobsets})
+    found = workload_of_job(Key("ns", name), {it.key: it for it in workloads})
 
-    assert (f"{found[0].metadata.name} {found[1].name}" if found else "") == case.want
+    assert (f"{found[0].key.name} {found[1].name}" if found else "") == case.want
+
+
+def test_a_job_that_is_a_workload() -> None:
+    """It has as many pods as it runs at once; a Job of another controller is unknown."""
+    spec = JobSpec(parallelism=3, completions=4)
+    job = job_workload(Job(metadata=Meta(namespace="ns", name=JOB.name), spec=spec))
+    assert job is not None
+    failure = PodCreationFailure(AT, "e", JOB, QUOTA)
+    assert still_applies(failure, job, pods(2), NOW)
+    assert not still_applies(failure, job, pods(3), NOW)
+    assert not still_applies(failure._replace(job=Key("ns", "other")), job, (), NOW)
 
 
 JOBSET: Final = jobset()
@@ -164,4 +179,4 @@ def test_an_old_refusal_is_not_the_reason_of_another_shortage(case: Case[Scene, 
     scene = case.given
     one = PodCreationFailure(scene.at, "e", JOB, QUOTA)
 
-    assert still_applies(one, scene.jobset, scene.pods, NOW) == case.want
+    assert still_applies(one, jobset_workload(scene.jobset), scene.pods, NOW) == case.want

@@ -38,6 +38,12 @@ def add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="NAMESPACE",
         help="the namespace of the dry runs (default: that of the context)",
     )
+    parser.add_argument(
+        "--as-user",
+        action="store_true",
+        help="only what concerns a user of queues: leave out the checks that only an administrator"
+        " may run",
+    )
     add_output_flag(parser, "text")
     add_scheduler_flag(parser)
     add_cluster_flags(parser)
@@ -48,22 +54,35 @@ def _run(args: argparse.Namespace) -> int:
     import asyncio  # noqa: PLC0415 - not every command needs a cluster, and it is slow to import
 
     from trainer_kai.cli.commands.doctor.checks.all_checks import run_checks  # noqa: PLC0415 - as above
+    from trainer_kai.cli.commands.doctor.checks.dry_runs import (  # noqa: PLC0415 - as above
+        TRAINJOB_CHECK,
+        deciding_check,
+    )
     from trainer_kai.cli.commands.doctor.dry_run_objects import namespace_fault  # noqa: PLC0415 - as above
-    from trainer_kai.cli.commands.doctor.text_output import as_json, as_text, exit_code  # noqa: PLC0415
+    from trainer_kai.cli.commands.doctor.text_output import (  # noqa: PLC0415 - as above
+        as_json,
+        as_text,
+        exit_code,
+        for_user,
+    )
 
     facts = asyncio.run(_read_facts(args))
     namespace_problem = args.try_in and namespace_fault(facts, args.try_in)
     if namespace_problem:
         raise ConfigError([FieldError("--try-in", namespace_problem)])
-    findings = run_checks(facts)
+    findings, deciding = run_checks(facts), TRAINJOB_CHECK
+    if args.as_user:
+        deciding = deciding_check(facts)
+        findings = for_user(findings, deciding)
     if args.output == "json":
         print(json.dumps(as_json(findings), indent=2))
     else:
         print(as_text(findings, screen_width()))
-    return exit_code(findings)
+    return exit_code(findings, deciding)
 
 
 async def _read_facts(args: argparse.Namespace) -> "InstallationFacts":
+    import dataclasses  # noqa: PLC0415 - as above
     import os  # noqa: PLC0415 - as above
 
     from trainer_kai.cli.commands.doctor.facts import Installation  # noqa: PLC0415 - as above
@@ -76,7 +95,10 @@ async def _read_facts(args: argparse.Namespace) -> "InstallationFacts":
     access = await find_rest_config(
         os.environ, clock, kubeconfig=args.kubeconfig, context=args.context
     )
+    access = dataclasses.replace(access, impersonated=args.user_as)
     async with process_client(access, clock) as client:
-        patient_client = client.with_retry_policy(RetryPolicy(timeout_s=_TIMEOUT_S, total_s=5.0))
+        patient_client = client.with_retry_policy(
+            RetryPolicy(timeout_s=min(_TIMEOUT_S, args.request_timeout), total_s=5.0)
+        )
         installation = Installation(args.namespace, args.scheduler_name, try_in=args.try_in)
         return await fetch_facts(patient_client, installation)

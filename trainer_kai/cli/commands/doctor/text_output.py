@@ -6,12 +6,17 @@ from typing import Any, Final
 
 from trainer_kai.api.text import counted
 from trainer_kai.cli.commands.doctor.checks.dry_runs import TRAINJOB_CHECK
-from trainer_kai.cli.commands.doctor.facts import CheckFinding, CheckState
+from trainer_kai.cli.commands.doctor.facts import CheckFinding, CheckState, warning
 
 _SCHEMA: Final = "trainer-kai/doctor/v1"
 _GAP: Final = "   "
 _REMEDY: Final = "fix: "
 _NOUNS: Final = {CheckState.FAULT, CheckState.WARNING}
+_UNTRIED: Final = warning(
+    "not made: you may not create TrainJobs there, or not list ClusterTrainingRuntimes",
+    "to submit TrainJobs, get a role that may create them in the namespace, and the ClusterRole"
+    " trainer-kai-user",
+)._replace(check=TRAINJOB_CHECK)
 
 
 def as_text(findings: Sequence[CheckFinding], width: int) -> str:
@@ -44,12 +49,27 @@ def as_json(findings: Sequence[CheckFinding]) -> dict[str, Any]:
     }
 
 
-def exit_code(findings: Sequence[CheckFinding]) -> int:
+def for_user(findings: Sequence[CheckFinding], deciding: str) -> list[CheckFinding]:
+    """Return the findings that a user without rights in the cluster can act on or rely on.
+
+    A check that needs other rights says nothing about the installation: such checks are counted.
+    """
+    known = [it for it in findings if it.state is not CheckState.UNKNOWN or it.check == deciding]
+    left_out = len(findings) - len(known)
+    if not deciding:
+        known.append(_UNTRIED)
+    if not left_out:
+        return known
+    observed = f"{counted(left_out, 'check')} left out: they need the rights of an administrator"
+    return [*known, CheckFinding(CheckState.OK, observed, check="checks of administrators")]
+
+
+def exit_code(findings: Sequence[CheckFinding], deciding: str = TRAINJOB_CHECK) -> int:
     """Return 1 for a fault, 2 if it is unknown whether TrainJobs are admitted, else 0."""
     if _count(findings, CheckState.FAULT):
         return 1
     unknown = {it.check for it in findings if it.state is CheckState.UNKNOWN}
-    return 2 if TRAINJOB_CHECK in unknown else 0
+    return 2 if deciding in unknown else 0
 
 
 def _indented(head: str, text: str, width: int) -> list[str]:

@@ -8,7 +8,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from trainer_kai.cli.options import Subcommands, add_cluster_flags, add_files_flag
+from trainer_kai.cli.options import Subcommands, add_cluster_flags, add_files_flag, connection
 from trainer_kai.errors import ConfigError, FieldError
 
 if TYPE_CHECKING:
@@ -70,4 +70,4 @@ def _fetch(args: argparse.Namespace) -> "list[Document]":
 
     from trainer_kai.cli.commands.migrate.fetch import fetch_documents  # noqa: PLC0415 - as above
 
-    return asyncio.run(fetch_documents(args.system, args.kubeconfig, args.context))
+    return asyncio.run(fetch_documents(args.system, connection(args)))

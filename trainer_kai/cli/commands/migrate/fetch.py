@@ -23,6 +23,7 @@ from trainer_kai.api.names import (
 from trainer_kai.api.resources import Resource
 from trainer_kai.cli.commands.migrate.workloads import CLUSTER
 from trainer_kai.cli.input.documents import Document
+from trainer_kai.cli.options import Connection
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.client import Client, Discovery, command_client
 from trainer_kai.kube.rest.request import ALL, ListTarget, Selection, list_page
@@ -81,11 +82,11 @@ _SYSTEMS: Final[Mapping[str, _Kinds]] = {
 }
 
 
-async def fetch_documents(system: str, kubeconfig: str, context: str) -> list[Document]:
+async def fetch_documents(system: str, where: Connection) -> list[Document]:
     """Return the objects of a system in the cluster; raise if the cluster does not have it."""
     kinds = _SYSTEMS[system]
     documents: list[Document] = []
-    async with command_client(kubeconfig=kubeconfig, context=context) as client:
+    async with command_client(**where) as client:
         discovery = Discovery(client)
         await discovery.refresh()
         for name, selection in (dict.fromkeys(kinds.own, ALL) | {**kinds.others}).items():
@@ -118,9 +119,7 @@ def _document(resource: Resource[Any], fields: dict[str, Any]) -> Document:
     """Return an object with its kind; a pod without the fields that no rule reads."""
     if resource.kind == "Pod":
         spec = fields.get("spec") or {}
-        kept = {
-            it: spec[it] for it in ("schedulerName", "nodeName", "resourceClaims") if it in spec
-        }
+        kept = {it: spec[it] for it in ("schedulerName", "nodeName") if it in spec}
         phase = (fields.get("status") or {}).get("phase", "")
         fields = {**fields, "spec": kept, "status": {"phase": phase}}
         fields["metadata"] = {**fields["metadata"], "managedFields": None}

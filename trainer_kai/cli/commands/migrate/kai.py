@@ -4,7 +4,7 @@ Fields are those of KAI v0.13 to v0.17. The settings are at the end.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -21,7 +21,6 @@ from trainer_kai.api.names import (
     RESERVATION_APP,
     RUN_AI,
     SCHEDULER_NAME,
-    TOPOLOGY_REQUIRED,
 )
 from trainer_kai.api.pod import TERMINAL_PHASES
 from trainer_kai.api.resources import (
@@ -68,19 +67,18 @@ class OwnedPodGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     spec: OwnedPodGroupSpec = OwnedPodGroupSpec()
 
 
-class ClaimingPodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+class ScheduledPodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     scheduler_name: str = ""
     node_name: str = ""
-    resource_claims: tuple[dict[str, Any], ...] = ()
 
 
 class PodPhase(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     phase: str = ""
 
 
-class ClaimingPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ScheduledPod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metadata: Meta
-    spec: ClaimingPodSpec = ClaimingPodSpec()
+    spec: ScheduledPodSpec = ScheduledPodSpec()
     status: PodPhase = PodPhase()
 
 
@@ -92,7 +90,7 @@ _STRUCTS: Final[Mapping[tuple[str, str], type[Any]]] = {
     (KAI, "SchedulingShard"): LabelledObject,
     (KAI, TOPOLOGIES.kind): LabelledObject,
     (JOBSETS.group, JOBSETS.kind): LabelledObject,
-    ("", PODS.kind): ClaimingPod,
+    ("", PODS.kind): ScheduledPod,
 }
 _VERSIONS: Final = {RUN_AI: ("v2", "v2alpha2", "v1alpha2"), KAI: ("v1", "v1alpha1")}
 _RESUMED: Final = (
@@ -204,8 +202,6 @@ def plan_kai(documents: Sequence[Document]) -> Migration:
     _add_queues(migration, objects[QUEUES.kind])
     for it in objects[TOPOLOGIES.kind]:
         migration.becomes.append(Successor(it.name, it.name, "stays"))
-        message = "a PodGroup with a required topology waits with TopologyUnfit"
-        migration.not_supported(it.name, "spec.levels", message)
     _add_settings(migration, objects["Config"], objects["SchedulingShard"])
     _add_podgroups(migration, objects)
     _add_pods(migration, objects[PODS.kind])
@@ -280,34 +276,19 @@ def _add_podgroups(migration: Migration, objects: Mapping[str, list[ReadObject[A
             migration.change_by_hand(source, "spec.suspend", message)
 
 
-def _add_pods(migration: Migration, pods: Sequence[ReadObject[ClaimingPod]]) -> None:
-    """Add what the scheduler does not support of pods, one line for each reason."""
-    found: dict[tuple[str, str], list[ObjectName]] = {}
+def _add_pods(migration: Migration, pods: Sequence[ReadObject[ScheduledPod]]) -> None:
+    """Add the pods of KAI's scheduler that have no PodGroup, one line for each namespace."""
     ungrouped: Counter[str] = Counter()
     for it in pods:
         pod = it.value
         if pod.spec.scheduler_name != SCHEDULER_NAME or pod.status.phase in TERMINAL_PHASES:
             continue
         ungrouped[pod.metadata.namespace] += POD_GROUP not in pod.metadata.annotations
-        for reason in _unsupported_fields(pod):
-            found.setdefault(reason, []).append(it.name)
-    for (path, message), like in _likes(found).items():
-        migration.not_supported(like.first, path, f"{message}{like.text}")
     for namespace, count in sorted(ungrouped.items()):
         if count:
             message = f"{count} pods name no PodGroup: each is scheduled alone"
             source = ObjectName("Namespace", Key("", namespace))
             migration.change_by_hand(source, "pods", message)
-
-
-def _unsupported_fields(pod: ClaimingPod) -> Iterable[tuple[str, str]]:
-    annotations = pod.metadata.annotations
-    waits = "a pod that runs keeps running and is counted; a new one waits"
-    if pod.spec.resource_claims:
-        yield "spec.resourceClaims", f"the scheduler allocates no ResourceClaims: {waits}"
-    if TOPOLOGY_REQUIRED in annotations:
-        path = f"metadata.annotations[{TOPOLOGY_REQUIRED}]"
-        yield path, f"the scheduler does not support a required topology yet: {waits}"
 
 
 def _likes(found: Mapping[Any, list[ObjectName]]) -> dict[Any, _Like]:

@@ -55,7 +55,7 @@ _KUBERNETES_PREFIX: Final = "system-"  # of names of PriorityClasses
 _FLAVOR_RULES: Final = (
     FieldRule(
         "spec.topologyName",
-        "a Queue has no flavors; the scheduler does not support a required topology yet",
+        "a Queue has no flavors; name the Topology in the annotation kai.scheduler/topology",
     ),
     FieldRule("spec.nodeTaints", "a Queue has no flavors; write tolerations in the workloads"),
     FieldRule("spec.tolerations", "a Queue has no flavors; write tolerations in the workloads"),
@@ -232,8 +232,6 @@ def _add_flavors(migration: Migration, objects: Mapping[str, list[ReadObject[Any
             "spec": {"levels": [{"nodeLabel": level} for level in levels]},
         }
         migration.add(it.name, manifest, "the same levels")
-        message = "a PodGroup with a required topology waits with TopologyUnfit"
-        migration.not_supported(it.name, "spec.levels", message)
     for kind, message in _WITHOUT_EQUIVALENT.items():
         migration.unsupported += (MigrationNote(it.name, "spec", message) for it in objects[kind])
 

@@ -106,8 +106,7 @@ _NOT_RECLAIMABLE: Final = (
 )
 _OTHER_KINDS: Final = {
     "JobFlow": "trainer-kai has no flows of jobs",
-    "HyperNode": "a Topology names the levels by node labels, and required topology is not "
-    "supported yet",
+    "HyperNode": "create a Topology, whose levels are labels of nodes",
 }
 
 
@@ -325,7 +324,7 @@ def _add_runtime(
     )
     topologies = [path for path in changes if path.endswith("networkTopology")]
     for path in topologies:
-        message = "the scheduler does not support a required topology yet"
+        message = "annotate the template with kai.scheduler/topology and a placement instead"
         migration.not_supported(it.name, path, message)
     changes = [path for path in changes if path not in topologies]
     if it.document.file == CLUSTER:

@@ -1,4 +1,4 @@
-"""The arguments of `trainer-kai plan`, which previews TrainJobs before they are submitted."""
+"""The arguments of `trainer-kai plan`, which previews workloads before they are submitted."""
 
 import argparse
 
@@ -7,6 +7,7 @@ from trainer_kai.cli.options import (
     add_cluster_flags,
     add_default_queue_flag,
     add_files_flag,
+    add_kind_defaults_flag,
     add_output_flag,
     add_scheduler_flag,
 )
@@ -15,14 +16,15 @@ from trainer_kai.cli.options import (
 def add_plan(commands: Subcommands) -> None:
     parser = commands.add_parser(
         "plan",
-        help="preview the PodGroups, the queue and the findings of a TrainJob",
-        description="Preview TrainJobs before they are submitted: stages, PodGroups, findings.",
+        help="preview the PodGroups, the queue and the findings of a workload",
+        description="Preview TrainJobs, JobSets, Jobs and CronJobs before they are submitted:"
+        " stages, PodGroups, findings.",
         epilog="Exit code: 0; 1 if a workload can never run; 2 if the input is invalid.",
     )
     add_files_flag(
         parser,
-        "TrainJobs, JobSets, runtimes and namespaces, and what to compare them with: Nodes, Queues,"
-        " PriorityClasses, Topologies",
+        "TrainJobs, JobSets, Jobs, CronJobs, runtimes and namespaces, and what to compare them"
+        " with: Nodes, Queues, PriorityClasses, Topologies, DeviceClasses, ResourceClaimTemplates",
     )
     add_output_flag(parser, more="; json has the PodGroups as they will be applied")
     parser.add_argument(
@@ -40,6 +42,7 @@ def add_plan(commands: Subcommands) -> None:
     )
     add_scheduler_flag(parser)
     add_default_queue_flag(parser)
+    add_kind_defaults_flag(parser)
     add_cluster_flags(parser)
     parser.set_defaults(run=_run)
 

@@ -1,4 +1,4 @@
-"""The preview of a TrainJob or a JobSet: its queue, its PodGroups, and findings. Pure.
+"""The preview of a TrainJob, JobSet or Job: its queue, its PodGroups, and findings. Pure.
 
 What Trainer, admission and the podgrouper would do is done one after the other, by the same
 functions, so a preview is what will happen. The patch of admission is applied as the API server
@@ -12,21 +12,25 @@ import msgspec
 from msgspec.structs import replace
 
 from trainer_kai.api.gpu_requests import WHOLE_GPU, read_devices, read_fraction, read_memory_mib
-from trainer_kai.api.jobset import JobSet
-from trainer_kai.api.meta import Key
+from trainer_kai.api.jobset import CronJob, Job, JobSet
+from trainer_kai.api.meta import Key, Meta, OwnerReference
 from trainer_kai.api.names import (
     ADMITTED,
     ADMITTED_MARK,
     GPU_FRACTION,
     GPU_FRACTION_DEVICES,
     GPU_MEMORY,
-    INJECT,
     MEMBERS,
     STAGE,
 )
-from trainer_kai.api.resources import JOBSETS, RUNTIMES
+from trainer_kai.api.resources import CRON_JOBS, JOBSETS, RUNTIMES
 from trainer_kai.api.text import counted
 from trainer_kai.api.trainjob import Runtime, TrainJob
+from trainer_kai.cli.commands.plan.admission import (
+    excluded_namespace,
+    requested_queues,
+    review_workload,
+)
 from trainer_kai.podgrouper.plan import ObservedState, plan
 from trainer_kai.policy.expand.jobset import expand, launcher_trains
 from trainer_kai.policy.finding import Finding, FindingCode
@@ -35,13 +39,16 @@ from trainer_kai.policy.lint.trainjob import lint_jobset, lint_trainjob
 from trainer_kai.policy.podgroups.grouping import PlannedPodGroup, PodGroupPlan
 from trainer_kai.policy.podgroups.manifests import GroupingMode, GroupingRules, ManifestFields
 from trainer_kai.policy.pods.requests import format_amounts, pod_requests
+from trainer_kai.policy.queueing.kind_defaults import NO_CHANGES, KindDefaults
 from trainer_kai.policy.queueing.queue_resolution import (
     QueueChoice,
     QueueSource,
     RequestedQueues,
     resolve_queue,
 )
+from trainer_kai.policy.workloads.job import job_workload
 from trainer_kai.policy.workloads.jobset import jobset_workload
+from trainer_kai.policy.workloads.workload import Workload
 from webhook.admission.patch import Operation
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, ReviewedKind
 from webhook.cache.admission_cache import QueueTree, TrainJobSummary
@@ -49,12 +56,14 @@ from webhook.rules.jobset_mutate import JobSetContext, mutate_jobset, read_jobse
 from webhook.rules.trainjob_queue_sources import QUEUE_LABEL_PATH, unusable_queue_message
 
 _UID: Final = "UID"
+_TIME: Final = "TIME"  # ends the name of a Job of a CronJob
 _REPORTED_ELSEWHERE: Final = (  # by the build, the plan and the checks of values
     FindingCode.JOBSET_NOT_BUILT,
     FindingCode.UNREACHABLE,
     FindingCode.INVALID_VALUE,
 )
-_DISABLED: Final = "disabled"
+_NAMESPACE: Final = "metadata.namespace"
+_JOB_TEMPLATE: Final = "spec.jobTemplate."
 
 
 class PreviewContext(NamedTuple):
@@ -65,6 +74,7 @@ class PreviewContext(NamedTuple):
     default_queue: str
     namespace_labels: Mapping[str, str] | None = {}  # None where it was not read
     known_cluster: KnownCluster = NOTHING_KNOWN
+    kind_defaults: KindDefaults = NO_CHANGES
 
 
 class PodGroupPreview(NamedTuple):
@@ -129,10 +139,9 @@ class _BuiltJobSet(NamedTuple):
 def preview_trainjob(job: TrainJob, runtime: Runtime, context: PreviewContext) -> Preview:
     built = _build_jobset(job, runtime, context)
     queue_sources = _queue_sources(built.before_admission, context, job, built.runtime_queue)
-    preview = _preview(built.admitted, context, queue_sources)
-    if context.namespace_labels is None and preview.queue.source is QueueSource.DEFAULT:
-        message = "is in no file; a label of the namespace could name the queue"
-        built.notes.append(Finding("metadata.namespace", message))
+    choice = resolve_queue(queue_sources, context.default_queue)
+    preview = _preview(jobset_workload(built.admitted), context, choice)
+    built.notes.extend(_namespace_notes(preview, context))
     reported = {(finding.path, finding.message) for finding in preview.findings}
     notes = (note for note in built.notes if (note.path, note.message) not in reported)
     rules, queue, known_cluster = _rules(context), preview.queue.queue, context.known_cluster
@@ -147,18 +156,70 @@ def preview_trainjob(job: TrainJob, runtime: Runtime, context: PreviewContext) -
     )
 
 
-def preview_jobset(jobset: JobSet, context: PreviewContext) -> Preview:
-    """Return the preview of a JobSet as it is; without the mark of admission it is ignored."""
-    preview = _preview(jobset, context, _queue_sources(jobset, context, None, ""))
-    if jobset_workload(jobset).is_admitted_here:
-        linted = lint_jobset(jobset, preview.queue.queue, _rules(context), context.known_cluster)
+def preview_workload(
+    workload: Workload, context: PreviewContext, queue: QueueChoice | None = None
+) -> Preview:
+    """Return the preview of a workload as it is; without the mark of admission it is ignored.
+
+    *queue* is the choice of admission, which the workload shows no more.
+    """
+    sources = requested_queues(workload, _namespace(context))
+    preview = _preview(workload, context, queue or resolve_queue(sources, context.default_queue))
+    if workload.is_admitted_here:
+        rules, form = _rules(context), workload.kind.form
+        linted = lint_jobset(workload, preview.queue.queue, rules, context.known_cluster, form)
         own = (*preview.findings, *_not_reported(linted), *_queue_findings(preview, context))
         return preview._replace(findings=own)
-    if jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK:
-        message = f"the JobSet is managed by {jobset.spec.managed_by}"
+    kind = workload.key.kind
+    if workload.metadata.annotations.get(ADMITTED) == ADMITTED_MARK:
+        message = f"another controller manages the {kind}"
         return preview._replace(findings=(Finding("spec.managedBy", message),))
-    message = f"the JobSet has no annotation {ADMITTED}, so trainer-kai ignores it"
+    message = f"the {kind} has no annotation {ADMITTED}, so trainer-kai ignores it"
     return preview._replace(findings=(Finding("metadata.annotations", message),))
+
+
+def preview_submitted(workload: Workload, context: PreviewContext) -> Preview:
+    """Return the preview of a workload before admission; one with an owner stays as it is."""
+    if workload.needs_owner:
+        return preview_workload(workload, context)
+    reviewed = review_workload(workload, _rules(context), _namespace(context))
+    preview = preview_workload(reviewed.workload, context, reviewed.queue)
+    if reviewed.findings:
+        return preview._replace(findings=reviewed.findings)
+    return preview._replace(findings=(*_namespace_notes(preview, context), *preview.findings))
+
+
+def preview_cron_job(cron_job: CronJob, context: PreviewContext) -> Preview:
+    """Return the preview of a Job that the CronJob will create."""
+    meta, template = cron_job.metadata, cron_job.spec.job_template
+    owner = OwnerReference(
+        api_version=CRON_JOBS.api_version, kind=CRON_JOBS.kind, name=meta.name, controller=True
+    )
+    job_meta = Meta(
+        name=f"{meta.name}-{_TIME}",
+        namespace=meta.namespace,
+        labels=template.metadata.labels,
+        annotations=template.metadata.annotations,
+        owner_references=(owner,),
+    )
+    workload = job_workload(Job(metadata=job_meta, spec=template.spec))
+    assert workload is not None, "a Job of a CronJob is a workload"
+    preview = preview_submitted(workload, context)
+    findings = (
+        it if it.path == _NAMESPACE else it._replace(path=f"{_JOB_TEMPLATE}{it.path}")
+        for it in preview.findings
+    )
+    return preview._replace(kind=CRON_JOBS.kind, key=meta.key, findings=tuple(findings))
+
+
+def foreign_preview(kind: str, meta: Meta, context: PreviewContext) -> Preview:
+    """Return the preview of an object that is a part of another workload."""
+    controller = meta.controller
+    named = f"{controller.kind} {controller.name}" if controller else "another object"
+    message = f"the {kind} belongs to {named}. Plan that instead"
+    finding = Finding("metadata.ownerReferences", message)
+    queue = QueueChoice(context.default_queue, QueueSource.DEFAULT)
+    return Preview(kind, meta.key, "", context.mode, queue, (), (), (finding,))
 
 
 def admitted_jobset(
@@ -172,6 +233,16 @@ def runtime_key(job: TrainJob) -> tuple[str, Key]:
     reference = job.spec.runtime_ref
     namespace = job.metadata.namespace if reference.kind == RUNTIMES.kind else ""
     return reference.kind, Key(namespace, reference.name)
+
+
+def _namespace_notes(preview: Preview, context: PreviewContext) -> Iterator[Finding]:
+    if context.namespace_labels is None and preview.queue.source is QueueSource.DEFAULT:
+        message = "is in no file; a label of the namespace could name the queue"
+        yield Finding(_NAMESPACE, message)
+
+
+def _namespace(context: PreviewContext) -> Mapping[str, str]:
+    return context.namespace_labels or {}
 
 
 def _not_reported(findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -204,9 +275,8 @@ def _build_jobset(job: TrainJob, runtime: Runtime, context: PreviewContext) -> _
         context.namespace_labels or {},
         launcher_trains(runtime.spec.ml_policy),
     )
-    if jobset_context.namespace_labels.get(INJECT) == _DISABLED:
-        message = f"is excluded from trainer-kai by its label {INJECT}"
-        notes = [Finding("metadata.namespace", message)]
+    notes = [*excluded_namespace(jobset_context.namespace_labels)]
+    if notes:
         return _BuiltJobSet(built.jobset, _without_pods(built.jobset), queue, faults, notes)
     jobset, notes = _admit(built.jobset, jobset_context, context)
     return _BuiltJobSet(built.jobset, jobset, queue, faults, notes)
@@ -260,11 +330,11 @@ def _without_pods(jobset: JobSet) -> JobSet:
 
 
 def _queue_sources(
-    jobset: JobSet, context: PreviewContext, job: TrainJob | None, runtime_queue: str
+    jobset: JobSet, context: PreviewContext, job: TrainJob, runtime_queue: str
 ) -> RequestedQueues:
     templates = (it.template.spec.template for it in jobset.spec.replicated_jobs)
     return RequestedQueues(
-        trainjob=job.metadata.labels if job else {},
+        trainjob=job.metadata.labels,
         runtime_queue=runtime_queue,
         jobset=jobset.metadata.labels,
         templates=tuple(it.metadata.labels for it in templates),
@@ -273,43 +343,50 @@ def _queue_sources(
 
 
 def _rules(context: PreviewContext) -> GroupingRules:
-    return GroupingRules(context.mode, context.scheduler_name, context.default_queue)
-
-
-def _preview(jobset: JobSet, context: PreviewContext, queue_sources: RequestedQueues) -> Preview:
-    """Return what the podgrouper would do if the JobSet existed and were not suspended."""
-    jobset = JobSet(
-        metadata=replace(jobset.metadata, uid=jobset.metadata.uid or _UID, deletion_timestamp=""),
-        spec=replace(jobset.spec, suspend=False),
+    return GroupingRules(
+        context.mode,
+        context.scheduler_name,
+        context.default_queue,
+        kind_defaults=context.kind_defaults,
     )
-    steps = plan(jobset_workload(jobset), ObservedState({}), (), _rules(context))
-    podgroups = _podgroup_previews(jobset, steps.podgroup_plan, steps.apply) if steps.apply else ()
+
+
+def _preview(workload: Workload, context: PreviewContext, queue: QueueChoice) -> Preview:
+    """Return what the podgrouper would do if the workload existed and were not suspended."""
+    meta = replace(workload.metadata, uid=workload.metadata.uid or _UID)
+    started = replace(workload, metadata=meta, is_suspended=False, is_finished=False)
+    steps = plan(started, ObservedState({}), (), _rules(context))
+    podgroups = _podgroup_previews(started, steps.podgroup_plan, steps.apply) if steps.apply else ()
     return Preview(
-        kind="JobSet",
-        key=jobset.metadata.key,
+        kind=workload.key.kind,
+        key=meta.key,
         runtime="",
         mode=context.mode,
-        queue=resolve_queue(queue_sources, context.default_queue),
+        queue=queue,
         podgroups=tuple(podgroups),
         manifests=steps.apply,
-        findings=steps.podgroup_plan.findings,
+        findings=tuple(
+            it._replace(path=started.own_path(it.path)) for it in steps.podgroup_plan.findings
+        ),
     )
 
 
 def _podgroup_previews(
-    jobset: JobSet, plan: PodGroupPlan, manifests: tuple[ManifestFields, ...]
+    workload: Workload, plan: PodGroupPlan, manifests: tuple[ManifestFields, ...]
 ) -> Iterator[PodGroupPreview]:
     for podgroup, fields in zip(plan.podgroups, manifests, strict=True):
         annotations = fields["metadata"]["annotations"]
         stage, _, after = annotations[STAGE].partition(" after ")
         name, members = fields["metadata"]["name"], annotations[MEMBERS]
-        resources = format_amounts(_total_requests(jobset, podgroup))
-        requests = {**resources, **_total_shares(jobset, podgroup)}
+        if not workload.kind.form.jobs_path:  # its only job has no name
+            members = counted(sum(it.total_pods for it in podgroup.subgroups), "pod")
+        resources = format_amounts(_total_requests(workload, podgroup))
+        requests = {**resources, **_total_shares(workload, podgroup)}
         yield PodGroupPreview(stage, name, after, members, podgroup, requests)
 
 
-def _total_requests(jobset: JobSet, podgroup: PlannedPodGroup) -> Mapping[str, int]:
-    jobs = {job.name: job for job in jobset.spec.replicated_jobs}
+def _total_requests(workload: Workload, podgroup: PlannedPodGroup) -> Mapping[str, int]:
+    jobs = {job.name: job for job in workload.spec.replicated_jobs}
     total: dict[str, int] = {}
     for member in podgroup.subgroups:
         requests = pod_requests(jobs[member.name].template.spec.template.spec)
@@ -318,9 +395,9 @@ def _total_requests(jobset: JobSet, podgroup: PlannedPodGroup) -> Mapping[str, i
     return total
 
 
-def _total_shares(jobset: JobSet, podgroup: PlannedPodGroup) -> Mapping[str, str]:
+def _total_shares(workload: Workload, podgroup: PlannedPodGroup) -> Mapping[str, str]:
     """Return the shares of GPUs that all pods request, in GPUs and in MiB; not invalid ones."""
-    jobs = {job.name: job for job in jobset.spec.replicated_jobs}
+    jobs = {job.name: job for job in workload.spec.replicated_jobs}
     total: dict[str, int] = {}
     for member in podgroup.subgroups:
         annotations = jobs[member.name].template.spec.template.metadata.annotations

@@ -7,7 +7,7 @@ from typing import Final
 from trainer_kai.api.kai_kinds import Queue
 from trainer_kai.api.meta import PartialObject
 from trainer_kai.api.names import ACCESS
-from trainer_kai.api.resources import Resource
+from trainer_kai.api.resources import QUEUES, Resource
 from trainer_kai.cli.commands.queue.namespace_queues import (
     JOBSETS,
     NAMESPACES,
@@ -22,6 +22,7 @@ from trainer_kai.cli.commands.queue.namespace_queues import (
 from trainer_kai.cli.commands.queue.write_plan import (
     QueueGrant,
     QueueReader,
+    QueueWrite,
     WritePlan,
     access_write,
     effective_access,
@@ -30,10 +31,17 @@ from trainer_kai.cli.commands.queue.write_plan import (
     inheriting_queues,
     make_grant,
     read_all,
+    user_role_write,
 )
+from trainer_kai.cli.output.missing_rights import grant_hint
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.rest.request import ALL, ListTarget, Selection
-from trainer_kai.policy.queueing.queue_access import QueueAccessMode, close_command, grant_command
+from trainer_kai.policy.queueing.queue_access import (
+    QueueAccessMode,
+    close_command,
+    grant_command,
+    service_accounts_group,
+)
 
 _MANIFEST_NOTE: Final = (
     "if a manifest of queue {} sets the annotation, set it to closed there as well: otherwise the "
@@ -48,8 +56,16 @@ async def plan_allow(reader: QueueReader, grant: QueueGrant) -> WritePlan:
     queues, existing = await read_all(reader.queues(), reader.existing_grant(grant))
     existing_queue(queues, grant.queue)
     note = _no_effect_note(queues, grant.queue)
-    writes = grant_writes(grant, existing)
-    return WritePlan(writes, notes=(note,) if note else ())
+    notes = [note] if note else []
+    writes: list[QueueWrite] = [*grant_writes(grant, existing)]
+    own_group = service_accounts_group(grant.namespace)
+    people = [it for it in grant.subjects if it.name != own_group]
+    if people:
+        try:
+            writes.append(user_role_write(people, await reader.user_role_binding()))
+        except ConfigError:
+            notes.append(f"queue list and positions: {grant_hint(QUEUES, '')}")
+    return WritePlan(tuple(writes), notes=tuple(notes))
 
 
 def _no_effect_note(queues: Mapping[str, Queue], name: str) -> str:

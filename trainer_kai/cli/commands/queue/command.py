@@ -27,7 +27,7 @@ def add_queue(commands: Subcommands) -> None:
     )
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     _add_list(verbs)
-    for add in (_add_create, _add_allow, _add_close, _add_open):
+    for add in (_add_create, _add_set, _add_allow, _add_close, _add_open, _add_hold, _add_release):
         verb = add(verbs)
         verb.epilog = _EPILOG
         verb.add_argument(
@@ -97,6 +97,61 @@ def _add_create(
         help="whether every namespace may use it, or only with a grant (default: closed)",
     )
     verb.set_defaults(run=_create)
+    return verb
+
+
+def _add_set(
+    verbs: Subcommands,
+) -> argparse.ArgumentParser:
+    verb = verbs.add_parser(
+        "set",
+        help="change quota, limit, weight, priority or parent of a queue",
+        description="Change a queue, and say which running work can be reclaimed by that. Its "
+        "quotas of CPU and memory follow --gpu-quota as in `create`, unless they are unlimited.",
+    )
+    verb.add_argument("queue", metavar="QUEUE", help=_QUEUE_HELP)
+    for flag, kind, text in (
+        ("--gpu-quota", _gpu_amount, "the GPU quota; -1 is unlimited"),
+        ("--gpu-limit", _gpu_amount, "the GPU limit; -1 is unlimited"),
+        ("--weight", _weight, "the weight for GPUs over quota"),
+        ("--priority", int, "the priority among queues of its level"),
+    ):
+        verb.add_argument(flag, type=kind, metavar="N", help=f"{text} (default: as it is)")
+    verb.add_argument(
+        "--parent",
+        metavar="QUEUE",
+        help='its parent; "" makes it a queue at the top (default: as it is)',
+    )
+    verb.set_defaults(run=_set)
+    return verb
+
+
+def _add_hold(
+    verbs: Subcommands,
+) -> argparse.ArgumentParser:
+    verb = verbs.add_parser(
+        "hold",
+        help="hold a queue: nothing starts in it, and what runs stays",
+        description="Hold a queue and the queues below it: nothing starts there. What runs stays.",
+    )
+    verb.add_argument("queue", metavar="QUEUE", help=_QUEUE_HELP)
+    verb.add_argument(
+        "--drain", action="store_true", help="also evict what runs there; it waits and starts again"
+    )
+    verb.set_defaults(run=_hold)
+    return verb
+
+
+def _add_release(
+    verbs: Subcommands,
+) -> argparse.ArgumentParser:
+    verb = verbs.add_parser(
+        "release",
+        help="release a queue that is held",
+        description="Remove the stop policy of a queue. A parent that is held still holds it.",
+    )
+    verb.add_argument("queue", metavar="QUEUE", help=_QUEUE_HELP)
+    verb.set_defaults(run=_release)
     return verb
 
 
@@ -229,3 +284,26 @@ def _open(args: argparse.Namespace) -> int:
     from trainer_kai.cli.commands.queue.write_plan import run_plan  # noqa: PLC0415 - slow to import
 
     return run_plan(args, lambda reader: plan_open(reader, args.queue))
+
+
+def _set(args: argparse.Namespace) -> int:
+    from trainer_kai.cli.commands.queue.set_shares import QueueChange, plan_set  # noqa: PLC0415 - slow to import
+    from trainer_kai.cli.commands.queue.write_plan import run_plan  # noqa: PLC0415 - slow to import
+
+    shares = args.gpu_quota, args.gpu_limit, args.weight
+    change = QueueChange(args.queue, *shares, args.priority, args.parent)
+    return run_plan(args, lambda reader: plan_set(reader, change))
+
+
+def _hold(args: argparse.Namespace) -> int:
+    from trainer_kai.cli.commands.queue.hold_release import plan_hold  # noqa: PLC0415 - slow to import
+    from trainer_kai.cli.commands.queue.write_plan import run_plan  # noqa: PLC0415 - slow to import
+
+    return run_plan(args, lambda reader: plan_hold(reader, args.queue, drains=args.drain))
+
+
+def _release(args: argparse.Namespace) -> int:
+    from trainer_kai.cli.commands.queue.hold_release import plan_release  # noqa: PLC0415 - slow to import
+    from trainer_kai.cli.commands.queue.write_plan import run_plan  # noqa: PLC0415 - slow to import
+
+    return run_plan(args, lambda reader: plan_release(reader, args.queue))

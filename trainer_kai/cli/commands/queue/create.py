@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.decode import decode, encode
-from trainer_kai.api.gpu_requests import mig_slices
+from trainer_kai.api.gpu_requests import gpus_of_one
 from trainer_kai.api.kai_kinds import Queue, QueueResources, QueueSpec
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import ACCESS, AMD_GPU, GPU
+from trainer_kai.api.names import ACCESS
 from trainer_kai.api.quantity import milli, whole
 from trainer_kai.api.resources import NODES, QUEUES
 from trainer_kai.api.syntax import dns_subdomain_fault, label_value_fault
@@ -86,7 +86,7 @@ class NewQueue(NamedTuple):
 
 async def plan_create(reader: QueueReader, new: NewQueue) -> WritePlan:
     """Return the write that creates a queue; raise for a queue that could not be used."""
-    beside, quotas = await _beside_gpus(reader, new.gpu_quota)
+    beside, quotas = await beside_gpus(reader, new.gpu_quota)
     body, path = new.body(beside), f"queue {new.name}"
     wanted = decode(Queue, encode(body))
     faults = [*queue_faults(wanted)]
@@ -112,11 +112,11 @@ async def plan_create(reader: QueueReader, new: NewQueue) -> WritePlan:
             f"queue {new.name} is closed. Grant it to the workloads of a namespace and to a user: "
             f"`{allow}` (or --group GROUP)"
         )
-    notes = await _parent_notes(reader, queues, new.parent)
+    notes = await parent_notes(reader, queues, new.parent)
     return WritePlan((write,), (outcome,) if is_same else (quotas, outcome), notes)
 
 
-async def _beside_gpus(reader: QueueReader, gpus: float) -> tuple[BesideGpus, str]:
+async def beside_gpus(reader: QueueReader, gpus: float) -> tuple[BesideGpus, str]:
     """Return the quotas of CPU and memory for a quota of GPUs, and what to say about them."""
     if gpus == 0:
         text = "its quota is 0 GPU, 0 CPU and 0 memory: it runs on what other queues leave, and no"
@@ -141,16 +141,12 @@ def _per_gpu(nodes: Iterable[Node]) -> tuple[Fraction, Fraction] | None:
     """Return the millicores and bytes per GPU of all nodes with GPUs; None if none has."""
     gpus = millicores = size = 0
     for allocatable in (it.status.allocatable for it in nodes):
-        here = sum(whole(it) * _gpus_of_one(name) for name, it in allocatable.items())
+        here = sum(whole(it) * gpus_of_one(name) for name, it in allocatable.items())
         if here > 0:
             gpus += here
             millicores += milli(allocatable.get("cpu", "0"))
             size += whole(allocatable.get("memory", "0"))
     return (Fraction(millicores, gpus), Fraction(size, gpus)) if gpus else None
-
-
-def _gpus_of_one(resource: str) -> int:
-    return 1 if resource in {GPU, AMD_GPU} else mig_slices(resource)
 
 
 def _is_same(existing: Queue, wanted: Queue) -> bool:
@@ -167,7 +163,7 @@ def _with_gpus_only(queue: Queue) -> QueueSpec:
     return replace(queue.spec, resources=QueueResources(gpu=resources.gpu))
 
 
-async def _parent_notes(
+async def parent_notes(
     reader: QueueReader, queues: Mapping[str, Queue], parent: str
 ) -> tuple[str, ...]:
     """Return a note that the parent takes no more pods, if this is its first child.

@@ -27,6 +27,8 @@ from trainer_kai.api.resources import (
     ROLES,
     Resource,
 )
+from trainer_kai.cli.options import connection
+from trainer_kai.cli.output.missing_rights import USER_ROLE
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.kube.client import Client, command_client
 from trainer_kai.kube.rest.request import Body, ListTarget, Patch, PatchKind, WriteOptions, patch
@@ -51,6 +53,8 @@ class QueueWrite(NamedTuple):
     key: Key
     change: Body | Patch | None  # the object to create; None: no change
     text: str  # what the object sets
+    # Without it the rest holds as well: where it is refused, that is said, and no error.
+    is_optional: bool = False
 
     @property
     def verb(self) -> str:
@@ -152,6 +156,33 @@ def grant_writes(wanted: QueueGrant, existing: ExistingGrant) -> tuple[QueueWrit
     return _role_write(wanted, existing.role), _binding_write(wanted, existing.binding)
 
 
+def user_role_write(subjects: Iterable[Subject], existing: RoleBinding | None) -> QueueWrite:
+    """Return the write that lets users read queues, PriorityClasses and runtimes of the cluster.
+
+    They are in no namespace, so the RoleBinding of a grant cannot do that.
+    """
+    key, named = Key("", USER_ROLE), tuple(subjects)
+    names = ", ".join(f"{it.kind.lower()} {it.name}" for it in named)
+    text = f"may read queues: {names}"
+    if existing is None:
+        role = {"apiGroup": RBAC, "kind": CLUSTER_ROLES.kind, "name": USER_ROLE}
+        subject_fields = [*map(_subject_fields, named)]
+        body = {
+            **_new_object(CLUSTER_ROLE_BINDINGS, key),
+            "roleRef": role,
+            "subjects": subject_fields,
+        }
+        return QueueWrite(CLUSTER_ROLE_BINDINGS, key, body, text, is_optional=True)
+    change = _missing_subjects(existing, named)
+    return QueueWrite(CLUSTER_ROLE_BINDINGS, key, change, text, is_optional=True)
+
+
+def _missing_subjects(binding: RoleBinding, wanted: Iterable[Subject]) -> Patch | None:
+    known = {(it.kind, it.name) for it in binding.subjects}
+    new = [_subject_fields(it) for it in wanted if (it.kind, it.name) not in known]
+    return _append_patch("/subjects", new, exists=bool(binding.subjects)) if new else None
+
+
 def _role_write(wanted: QueueGrant, existing: Role | None) -> QueueWrite:
     resource, text = wanted.roles, f"may {_USE} queue {wanted.queue}"
     rule = {
@@ -184,10 +215,7 @@ def _binding_write(wanted: QueueGrant, existing: RoleBinding | None) -> QueueWri
             f"{resource.kind}, then repeat the command"
         )
         raise ConfigError([FieldError(f"{resource.kind} {key}: roleRef", message)])
-    known = {(it.kind, it.name) for it in existing.subjects}
-    new = [_subject_fields(it) for it in wanted.subjects if (it.kind, it.name) not in known]
-    change = _append_patch("/subjects", new, exists=bool(existing.subjects)) if new else None
-    return QueueWrite(resource, key, change, text)
+    return QueueWrite(resource, key, _missing_subjects(existing, wanted.subjects), text)
 
 
 def _new_object(resource: Resource[Any], key: Key) -> dict[str, Any]:
@@ -249,6 +277,9 @@ class QueueReader:
         role, binding = self._get(grant.roles, grant.key), self._get(grant.bindings, grant.key)
         return ExistingGrant(*await read_all(role, binding))
 
+    async def user_role_binding(self) -> RoleBinding | None:
+        return await self._get(CLUSTER_ROLE_BINDINGS, Key("", USER_ROLE))
+
     async def list_all(self, target: ListTarget[T]) -> list[T]:
         """Return all objects of a kind; none if the cluster does not have the kind."""
         try:
@@ -271,7 +302,7 @@ def run_plan(
     args: argparse.Namespace, make_plan: Callable[[QueueReader], Awaitable[WritePlan]]
 ) -> int:
     async def run() -> None:
-        async with command_client(kubeconfig=args.kubeconfig, context=args.context) as client:
+        async with command_client(**connection(args)) as client:
             plan = await make_plan(QueueReader(client))
             for note in plan.notes:
                 print(f"trainer-kai: {note}", file=sys.stderr)
@@ -286,7 +317,12 @@ async def execute_plan(client: Client, plan: WritePlan, *, is_dry: bool) -> None
         if not is_dry:
             try:
                 await _write(client, write, _WRITE)
-            except ConfigError as error:
+            except (ConfigError, ApiError) as error:
+                if write.is_optional:
+                    print(f"trainer-kai: not written: {error}", file=sys.stderr)
+                    continue
+                if not isinstance(error, ConfigError):
+                    raise
                 more = await _further_faults(client, plan.writes[number:])
                 raise ConfigError([*error.faults, *more]) from error
         print(write.describe(is_dry=is_dry), flush=True)
@@ -297,7 +333,7 @@ async def execute_plan(client: Client, plan: WritePlan, *, is_dry: bool) -> None
 async def _further_faults(client: Client, writes: Sequence[QueueWrite]) -> list[FieldError]:
     """Return the missing permissions of the remaining writes, found by server-side dry runs."""
     faults: list[FieldError] = []
-    for write in writes:
+    for write in (it for it in writes if not it.is_optional):
         try:
             await _write(client, write, replace(_WRITE, dry_run=True))
         except ConfigError as error:

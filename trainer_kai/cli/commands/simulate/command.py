@@ -14,8 +14,10 @@ from trainer_kai.cli.options import (
     Subcommands,
     add_default_queue_flag,
     add_files_flag,
+    add_kind_defaults_flag,
     add_output_flag,
     add_renamed_flag,
+    kind_defaults,
 )
 from trainer_kai.errors import ConfigError, FieldError
 
@@ -42,7 +44,7 @@ def add_simulate(commands: Subcommands) -> None:
     add_output_flag(parser)
     parser.add_argument("--stats", action="store_true", help="also print how long planning took")
     _add_scheduler_flags(parser)
-    _add_reclaim_flags(parser)
+    _add_policy_flags(parser)
     _add_cycle_flags(parser)
     parser.set_defaults(run=_run)
 
@@ -61,6 +63,7 @@ def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
         f" input, or {SCHEDULER_NAME})",
     )
     add_default_queue_flag(parser)
+    add_kind_defaults_flag(parser)
     parser.add_argument(
         "--kueue", action="store_true", help="the setting kueue: Kueue runs in the cluster"
     )
@@ -85,7 +88,13 @@ def _add_scheduler_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_reclaim_flags(parser: argparse.ArgumentParser) -> None:
+def _add_policy_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--placement",
+        choices=("binpack", "spread", "fragmentation"),
+        help="the settings policies.gpu_placement and policies.cpu_placement: which node a pod gets"
+        " (default: as the SchedulingShard has it, or binpack)",
+    )
     parser.add_argument(
         "--victims",
         choices=("kai", "least-work-lost", "fewest-podgroups"),
@@ -216,8 +225,10 @@ def _options(args: argparse.Namespace, faults: list[FieldError]) -> "SimulationO
         default_queue=args.default_queue,
         victims=args.victims,
         disruption_budgets=args.disruption_budgets,
+        placement=args.placement or "",
         relocate=args.relocate,
         kueue=args.kueue,
+        kind_defaults=kind_defaults(args),
     )
 
 

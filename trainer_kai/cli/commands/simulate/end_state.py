@@ -10,9 +10,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.core.model.podgroup import ReservedPlace, podsets_of
+from scheduler.core.model.podgroup import ReservedPlace, domain_constraints, podsets_of
 from scheduler.core.model.resources import Ints, ResourceKind
 from scheduler.core.model.snapshot import NodeFault, PodState, Snapshot
+from scheduler.core.nodes.strategies.idle_gpus import UnusableGpus, unusable_gpus
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.gpu_requests import WHOLE_GPU
 from trainer_kai.api.meta import Key
@@ -65,6 +66,7 @@ class EndState(NamedTuple):
 
     nodes: tuple[NodeGpus, ...]
     queues: tuple[QueueAmounts, ...]
+    unusable: UnusableGpus = UnusableGpus(0, {})
 
 
 def end_state(
@@ -77,7 +79,8 @@ def end_state(
     releasing, requested = _without_nominated(encoded, nominated.nodes)
     shares = dict(zip(queues, fair_share.tolist(), strict=True))
     nodes = _node_gpus(encoded, nominated, releasing)
-    return EndState(nodes, _queue_amounts(encoded, requested, shares))
+    queue_amounts = _queue_amounts(encoded, requested, shares)
+    return EndState(nodes, queue_amounts, unusable_gpus(encoded.snapshot))
 
 
 def _without_nominated(encoded: EncodedSnapshot, nominated: Mapping[Key, str]) -> tuple[Ints, Ints]:
@@ -112,6 +115,7 @@ def _node_gpus(
     columns = (allocatable, *_balanced(idle, releasing), reserved_amounts)
     whole = [column[:, list(snapshot.resources.gpus)].sum(axis=1).tolist() for column in columns]
     profiles, faults = _mig_columns(snapshot), snapshot.nodes.fault.tolist()
+    domains = _domain_names(snapshot)
     return tuple(
         NodeGpus(
             name=name,
@@ -126,11 +130,28 @@ def _node_gpus(
                 for r, profile, weight in profiles
                 if allocatable[node, r]
             ),
+            domain=domains[node] if domains else None,
         )
         for node, (name, total, whole_idle, whole_releasing, reserved) in enumerate(
             zip(snapshot.nodes.names, *whole, strict=True)
         )
     )
+
+
+def _domain_names(snapshot: Snapshot) -> list[str]:
+    """Return the domains of the nodes, if a PodGroup has a constraint of topology.
+
+    They are those of the first Topology in use, of the narrowest level that is required or
+    preferred.
+    """
+    used = [it for one in snapshot.podgroups for it in domain_constraints(one.tree)]
+    if not used:
+        return []
+    first = min(it.topology for it in used)
+    level = max(it.base for it in used if it.topology == first)
+    topology = snapshot.topologies[first]
+    names = ["/".join(path) for path in topology.paths[level]]
+    return [names[it] if it >= 0 else "" for it in topology.domains[level].tolist()]
 
 
 def _gpu_column(snapshot: Snapshot, node: int) -> list[int]:

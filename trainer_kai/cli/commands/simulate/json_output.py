@@ -17,8 +17,10 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import LAST_START, QUEUE, RESERVED
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 from trainer_kai.api.text import truncated_message
+from trainer_kai.cli.commands.simulate.device_claims import claims_json
 from trainer_kai.cli.commands.simulate.end_state import EndState
 from trainer_kai.cli.output.queue_tables import THOUSANDTHS, Json, amounts_json, number_json
+from trainer_kai.cli.output.unusable_gpus import unusable_json
 
 if TYPE_CHECKING:
     from scheduler.core.model.podgroup import ReservationCause
@@ -53,12 +55,14 @@ def cycle_json(
     encoded: EncodedSnapshot, commands: Commands, cluster: Cluster, gpu_groups: GpuGroups
 ) -> Json:
     """Return the decisions of a cycle; in *cluster* they are applied."""
+    claims = {pod: of_pod for one in commands.podgroups for pod, of_pod in one.claims.items()}
     return {
         "binds": _sorted(
             {
                 **_pod_name(it.pod),
                 "node": it.node,
                 "gpuGroups": sorted(gpu_groups.get(it.pod, ())),
+                **claims_json(claims, it.pod),
             }
             for it in commands.binds
         ),
@@ -101,6 +105,7 @@ def states_json(
     *evicted_keys* are pods that were not recreated; *default_queue* is for pods that name none.
     """
     encoded, end_state = final
+    unusable, names = end_state.unusable, encoded.snapshot.nodes.names
     pods = [_pod_json(key, pod, gpu_groups) for key, pod in cluster.pods.items()]
     pods += (
         {"namespace": key.namespace, "name": key.name, "phase": "Evicted", **_UNPLACED}
@@ -126,6 +131,7 @@ def states_json(
             }
             for node in end_state.nodes
         ],
+        **({"unusableGpus": unusable_json(unusable, names)} if unusable.by_node else {}),
     }
 
 

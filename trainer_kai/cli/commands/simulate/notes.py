@@ -17,7 +17,6 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ANTICIPATED,
     DEFAULT_SCHEDULER,
-    JOBSET_NAME,
     NODE_POOL,
     POD_GROUP,
     PRIORITY_CLASS_NAME,
@@ -29,16 +28,13 @@ from trainer_kai.cli.commands.why.reasons import why_suspended
 from trainer_kai.policy.podgroups.anticipated import StageDependency, read_anticipated
 from trainer_kai.policy.queueing.priority_classes import default_priority
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
+from trainer_kai.policy.workloads.kinds import kind_of_owner, kind_of_pod
 
 _DEFAULT_CLASS = ("train", 50)  # the default class of a PodGroup, and its value
 
 
 def ignored_requests(cluster: Cluster) -> Iterator[str]:
     groups = sorted(cluster.pod_groups.items())
-    preferring = [key for key, group in groups if _prefers_topology(group)]
-    if preferring:
-        begin = "a preferred topology has no effect yet"
-        yield f"{begin}: the pods of {_first_and_count(preferring)} may be far apart"
     pooled = [key for key, group in groups if NODE_POOL in group.metadata.labels]
     if pooled:
         begin = f"the label {NODE_POOL} has no effect"
@@ -131,22 +127,40 @@ def hints(
 
 
 def suspended_podgroups(cluster: Cluster) -> dict[Key, str]:
-    suspended = {}
+    texts = ((key, _suspended_text(cluster, key, it)) for key, it in cluster.pod_groups.items())
+    return {key: text for key, text in texts if text}
+
+
+def _suspended_text(cluster: Cluster, key: Key, group: PodGroup) -> str:
+    kind = kind_of_pod(group.metadata.labels)
+    if kind is None:
+        return ""
+    name = Key(key.namespace, group.metadata.labels[kind.name_label])
+    owner = cluster.workload_objects[kind.owner.resource].get(name) if kind.owner else None
+    suspendable = kind.owner.adapt(owner) if kind.owner and owner is not None else None
+    if suspendable is not None and suspendable.is_suspended:
+        return f"It is suspended: {why_suspended(suspendable, (group,))}"
+    obj = cluster.workload_objects[kind.resource].get(name)
+    workload = kind.adapt(obj) if obj is not None else None
+    if workload is None or not workload.is_suspended:
+        return ""
+    if workload.needs_owner:
+        return f"Its {kind.resource.kind} is suspended"
+    return f"It is suspended: {why_suspended(workload.as_suspendable(), (group,))}"
+
+
+def names_of_jobs(cluster: Cluster) -> dict[Key, str]:
+    """Return the Jobs by PodGroup, such as job/nightly.
+
+    Other workloads are a TrainJob, or look like one: a JobSet with its PodGroups.
+    """
+    named = {}
     for key, group in cluster.pod_groups.items():
-        name = Key(key.namespace, group.metadata.labels.get(JOBSET_NAME, ""))
-        job, jobset = cluster.trainjobs.get(name), cluster.jobsets.get(name)
-        if job is not None and job.spec.suspend:
-            suspended[key] = f"It is suspended: {why_suspended(job, (group,))}"
-        elif jobset is not None and jobset.spec.suspend:
-            suspended[key] = "Its JobSet is suspended"
-    return suspended
-
-
-def _prefers_topology(group: PodGroup) -> bool:
-    """Say whether a PodGroup has a preferred topology; a required one has a reason of its own."""
-    spec = group.spec
-    constraints = (spec.topology_constraint, *(sub.topology_constraint for sub in spec.sub_groups))
-    return any(it and it.topology and it.preferred_topology_level for it in constraints)
+        for owner in group.metadata.owner_references:
+            kind = kind_of_owner(owner)
+            if kind is not None and not kind.form.jobs_path:
+                named[key] = f"{kind.resource.kind.lower()}/{owner.name}"
+    return named
 
 
 def _first_and_count(keys: Collection[Key]) -> str:

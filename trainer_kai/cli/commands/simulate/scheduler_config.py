@@ -15,10 +15,11 @@ from scheduler.policies.registry import (
     build_policies,
     selection_errors,
 )
+from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import SCHEDULER_NAME
 from trainer_kai.api.scheduler_names import ACTIONS, OPTIONAL_PLUGINS, PLUGINS, Action
 from trainer_kai.cli.input.cluster import InputCluster
-from trainer_kai.cli.input.kinds import Shard, ShardPlacement
+from trainer_kai.cli.input.kinds import Shard, ShardPlacement, ShardSpec
 from trainer_kai.errors import ConfigError, FieldError
 
 _MAX_PREEMPTEES: Final = "max-consolidation-preemptees"
@@ -37,12 +38,16 @@ def scheduler_config(
     scheduler_name: str = "",
     victims: str = "kai",
     disruption_budgets: str = "best-effort",
+    placement: str = "",
 ) -> SchedulerConfig:
     """Combine a KAI snapshot, a SchedulingShard and the options; the last one wins."""
     faults = [*_duplicate_faults(inputs), *_unknown_actions(inputs, actions)]
     if faults:
         raise ConfigError(faults)
     layers = [shard for _, shard in (*inputs.configs, *inputs.shards)]
+    if placement:
+        strategy = ShardPlacement(gpu=placement, cpu=placement)
+        layers.append(Shard(metadata=Meta(), spec=ShardSpec(placement_strategy=strategy)))
     selection = _combine(layers)
     if actions:
         selection = replace(selection, actions={name: name in actions for name in ACTIONS})

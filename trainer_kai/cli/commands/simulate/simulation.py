@@ -16,7 +16,7 @@ from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
 from scheduler.state.commands import changed_annotations, commands_from_plan
 from scheduler.state.inputs import Cluster, StateOptions
-from scheduler.state.snapshot.builder import encode
+from scheduler.state.snapshot.cluster_state import encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import DEFAULT_QUEUE, LAST_START, POD_GROUP, RESERVED, STALE_SINCE
@@ -32,6 +32,11 @@ from trainer_kai.cli.commands.simulate.apply_plan import (
     with_terminating_as_running,
 )
 from trainer_kai.cli.commands.simulate.create_pods import create_missing_objects
+from trainer_kai.cli.commands.simulate.device_claims import (
+    allocate_claims,
+    create_claims,
+    free_claims,
+)
 from trainer_kai.cli.commands.simulate.end_state import EndState, NominatedPods, end_state
 from trainer_kai.cli.commands.simulate.json_output import (
     cycle_json,
@@ -45,6 +50,7 @@ from trainer_kai.cli.commands.simulate.notes import (
     hints,
     ignored_requests,
     missing_objects,
+    names_of_jobs,
     other_scheduler_notes,
     suspended_podgroups,
 )
@@ -52,6 +58,7 @@ from trainer_kai.cli.commands.simulate.scheduler_config import SchedulerConfig, 
 from trainer_kai.cli.input.cluster import read_cluster
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.policy.podgroups.manifests import GroupingRules
+from trainer_kai.policy.queueing.kind_defaults import NO_CHANGES, KindDefaults
 
 SCHEMA: Final = "trainer-kai/simulate/v1"
 Planner: TypeAlias = Callable[[Snapshot, Policies], Plan]
@@ -74,8 +81,10 @@ class SimulationOptions:
     default_queue: str = DEFAULT_QUEUE
     victims: str = "kai"
     disruption_budgets: str = "best-effort"
+    placement: str = ""  # empty: from the SchedulingShard, or binpack
     relocate: Literal["any", "allowed"] = "any"
     kueue: bool = False
+    kind_defaults: KindDefaults = NO_CHANGES
     stats: bool = False
 
 
@@ -105,6 +114,7 @@ class SimulationResult(NamedTuple):
     warnings: tuple[str, ...]
     hints: Mapping[Key, str]  # by PodGroup, of those without a reason
     suspended: frozenset[Key]  # PodGroups that are suspended
+    jobs: Mapping[Key, str]  # by PodGroup, such as job/nightly
 
 
 def simulate(
@@ -124,10 +134,16 @@ def simulate(
 def prepare(documents: Iterable[Document], options: SimulationOptions) -> SimulationInput:
     """Read the objects, and create the PodGroups and pods that are missing."""
     inputs = read_cluster(documents)
-    policies = options.victims, options.disruption_budgets
+    policies = options.victims, options.disruption_budgets, options.placement
     config = scheduler_config(inputs, options.actions, options.scheduler_name, *policies)
-    rules = GroupingRules("bundled", config.scheduler_name, options.default_queue)
+    rules = GroupingRules(
+        "bundled",
+        config.scheduler_name,
+        options.default_queue,
+        kind_defaults=options.kind_defaults,
+    )
     create_missing_objects(inputs, rules)
+    create_claims(inputs.cluster)
     state_options = StateOptions(
         now=inputs.latest_time if options.now is None else options.now,
         scheduler_name=config.scheduler_name,
@@ -139,6 +155,7 @@ def prepare(documents: Iterable[Document], options: SimulationOptions) -> Simula
         kueue=options.kueue,
         places_gpu_shares=True,
         trusts_gpu_labels=True,
+        counts_ended_pods=any(config.policies.minds_fragments),
     )
     cluster = inputs.cluster
     notes = [
@@ -212,6 +229,7 @@ class _Simulation:
         for key in _no_longer_stale(encoded, cluster):
             annotations.setdefault(key, {})[STALE_SINCE] = ""
         apply_plan(cluster, binds, evicted, nominated, annotations, now)
+        allocate_claims(cluster, commands)
         self._cycles.append(cycle_json(encoded, commands, cluster, gpu_groups))
         shared = {pod: gpu_groups[pod] for pod in nominated if pod in gpu_groups}
         final = self._end_of_cycle(encoded, core_plan, NominatedPods(nominated, shared))
@@ -222,6 +240,8 @@ class _Simulation:
             recreates=self._options.evicted_pods == "recreate",
             finishes=self._options.terminating_pods == "finish",
         )
+        free_claims(cluster)
+        create_claims(cluster)
         self._vanished.update(key for key in evicted if key not in cluster.pods)
         return final
 
@@ -251,6 +271,7 @@ class _Simulation:
             warnings=self._warnings,
             hints=hints(cluster, groups, nominated, evicted),
             suspended=frozenset(suspended_podgroups(cluster)),
+            jobs=names_of_jobs(cluster),
         )
 
     def _end_of_cycle(

@@ -20,6 +20,7 @@ from trainer_kai.cli.output.table import (
     without_uids,
     wrapped_lines,
 )
+from trainer_kai.cli.output.unusable_gpus import unusable_sentences
 
 _PODGROUP_HEADINGS: Final = ("PODGROUP", "QUEUE", "PLACED", "WAITING", "REASON")
 _QUEUE_WIDTH: Final = 32  # columns of the queue of a PodGroup
@@ -33,10 +34,18 @@ def as_text(result: SimulationResult, width: int = MAX_WIDTH) -> str:
         *queue_tables(result.end_state.queues),
         _podgroup_table(result, width),
         node_bars(result.end_state.nodes, width),
+        _unusable_text(result, width),
     ]
     parts += _cycle_texts(result.document["cycles"], width)
     parts += [_stats_text(result.document["stats"])] if "stats" in result.document else []
     return "\n\n".join(filter(None, parts))
+
+
+def _unusable_text(result: SimulationResult, width: int) -> str:
+    nodes = [it.name for it in result.end_state.nodes]
+    sentences = unusable_sentences(result.end_state.unusable, nodes)
+    lines = [line for text in sentences for line in wrapped_lines(text, "  ", width)]
+    return "\n".join(["UNUSABLE", *lines]) if lines else ""
 
 
 def _stats_text(stats: Mapping[str, Any]) -> str:
@@ -61,7 +70,7 @@ def _podgroup_table(result: SimulationResult, width: int) -> str:
         key = _key(group)
         placed, waiting = result.counts.get(key, (0, 0))
         queue, verdict = truncated(group["queue"], _QUEUE_WIDTH), group["verdict"] or "-"
-        rows.append((without_uids(str(key)), queue, str(placed), str(waiting), verdict))
+        rows.append((_podgroup_text(result, key), queue, str(placed), str(waiting), verdict))
     head, *lines = fitted_table(_PODGROUP_HEADINGS, rows).splitlines()
     text = [head]
     for group, line in zip(shown, lines, strict=True):
@@ -72,6 +81,11 @@ def _podgroup_table(result: SimulationResult, width: int) -> str:
     left = len(groups) - len(shown)
     text += [f"{left} more PodGroups that neither wait nor change"] if left else []
     return "\n".join(text)
+
+
+def _podgroup_text(result: SimulationResult, key: Key) -> str:
+    name, job = without_uids(str(key)), result.jobs.get(key)
+    return f"{name} ({job})" if job else name
 
 
 def _relevant_podgroups(result: SimulationResult) -> list[Mapping[str, Any]]:

@@ -18,10 +18,10 @@ from trainer_kai.cli.commands.why.report import (
     TrainJobReport,
 )
 from trainer_kai.cli.commands.why.snapshot import placed_gpu_shares
+from trainer_kai.cli.output.ages import age_text
 from trainer_kai.cli.output.table import escaped, table, without_uids, wrapped_lines
 
 _SCHEMA: Final = "trainer-kai/why/v2"
-_TIME_UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _HEADINGS: Final = ("STAGE", "PODGROUP", "AFTER", "MEMBERS", "STATE", "PODS")
 _POD_HEADINGS: Final = ("POD", "STATE", "NODE", "PODS")
 _MAX_NAMED: Final = 3
@@ -38,7 +38,7 @@ def as_text(report: TrainJobReport, width: int) -> str:
     reason = report.podgroups[0].reason if is_one_pod else report.reason
     if reason:
         lines += wrapped_lines(_reason_text(reason, report.now), "  ", width)
-    if not is_one_pod and (report.has_jobset or report.podgroups):
+    if not is_one_pod and (report.has_workload or report.podgroups):
         lines += ["", _summary_line(report)]
     if not is_one_pod and report.podgroups:
         lines += ["", *_table_lines(report, width)]
@@ -130,15 +130,8 @@ def _counts_text(counts: PodCounts) -> str:
 
 def _reason_text(reason: WaitingReason, now: datetime) -> str:
     since = parse_time(reason.since)
-    age = f" (for {_age_text(now, since)})" if since else ""
+    age = f" (for {age_text(now, since)})" if since else ""
     return f"{reason.title}{age}: {reason.message}"
-
-
-def _age_text(now: datetime, since: datetime) -> str:
-    """Return a duration; clocks differ, so the difference may be slightly negative."""
-    seconds = max(int((now - since).total_seconds()), 0)
-    length, suffix = next((it for it in _TIME_UNITS if seconds >= it[0]), _TIME_UNITS[-1])
-    return f"{seconds // length}{suffix}"
 
 
 def as_json(report: TrainJobReport) -> dict[str, Any]:

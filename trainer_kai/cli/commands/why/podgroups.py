@@ -1,7 +1,7 @@
-"""The PodGroups of a TrainJob, and the pods of each.
+"""The PodGroups of a workload, and the pods of each.
 
-They are what admission and the podgrouper make of the JobSet, by the functions of these two. If the
-user may not read the JobSet, they come from the PodGroups, and from the pods that name one.
+They are what admission and the podgrouper make of the JobSet or Job, by the functions of these two.
+If the user may not read the JobSet, they come from the PodGroups, and from the pods that name one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,12 +9,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup, SubGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ANTICIPATED,
-    JOBSET_UID,
+    CONTROLLER_UID,
     MEMBERS,
     POD_GROUP,
     REPLICATED_JOB,
@@ -27,11 +26,14 @@ from trainer_kai.cli.commands.plan.preview import (
     PodGroupPreview,
     Preview,
     PreviewContext,
-    preview_jobset,
+    preview_workload,
 )
 from trainer_kai.cli.commands.why.snapshot import PodSnapshot, TrainJobSnapshot
 from trainer_kai.policy.podgroups.anticipated import AnticipatedAnnotation, read_anticipated
+from trainer_kai.policy.podgroups.manifests import NEVER_STALE
 from trainer_kai.policy.start_order import Edge
+from trainer_kai.policy.workloads.kinds import kind_of_owner, pod_place
+from trainer_kai.policy.workloads.workload import Workload
 
 _ONLY_OWN_PODS: Final = {PODS.kind, JOBS.kind}  # other pods of their PodGroup are not read
 
@@ -73,14 +75,23 @@ class PodGroupSnapshot(NamedTuple):
 
 
 def preview_of(snapshot: TrainJobSnapshot) -> Preview | None:
-    if snapshot.jobset is None:
+    workload = snapshot.workload
+    if workload is None:
         return None
     groups = snapshot.podgroups
-    # PodGroups without SubGroups were written for KAI's scheduler.
-    is_flat = bool(groups) and not any(group.spec.sub_groups for group in groups)
+    is_for_kai = bool(groups) and all(map(is_for_kai_scheduler, groups))
     settings = snapshot.scheduler_name, snapshot.default_queue
-    context = PreviewContext("external" if is_flat else "bundled", *settings)
-    return preview_jobset(snapshot.jobset, context)
+    context = PreviewContext("external" if is_for_kai else "bundled", *settings)
+    return preview_workload(workload, context)
+
+
+def is_for_kai_scheduler(group: PodGroup) -> bool:
+    """Say whether a PodGroup was written for KAI's scheduler; ours are flat only for Jobs."""
+    if group.spec.sub_groups:
+        return False
+    kinds = map(kind_of_owner, group.metadata.owner_references)
+    is_of_job = any(it is not None and not (it.form.jobs_path and it.has_mark) for it in kinds)
+    return not is_of_job or group.spec.staleness_grace_period == NEVER_STALE
 
 
 def podgroup_snapshots(
@@ -91,11 +102,10 @@ def podgroup_snapshots(
     pods = _current_attempt(snapshot)
     podgroups = []
     for preview in plan.podgroups if plan else ():
-        names = {member.name for member in preview.planned.subgroups}
-        own_pods = [pod for pod in pods if pod.metadata.labels.get(REPLICATED_JOB) in names]
-        pods = [pod for pod in pods if pod.metadata.labels.get(REPLICATED_JOB) not in names]
+        own_pods = [pod for pod in pods if _is_in(pod, preview)]
+        pods = [pod for pod in pods if not _is_in(pod, preview)]
         group = groups.pop(Key(snapshot.key.namespace, preview.name), None)
-        podgroups.append(_planned_podgroup(preview, own_pods, group, snapshot.jobset))
+        podgroups.append(_planned_podgroup(preview, own_pods, group, snapshot.workload))
     unplanned = _unplanned_podgroups(pods, groups)
     if snapshot.kind in _ONLY_OWN_PODS:
         unplanned = (it._replace(min_pods=len(it.pods)) for it in unplanned)
@@ -129,17 +139,19 @@ def pod_state(pod: PodSnapshot) -> str:
 
 
 def _planned_podgroup(
-    preview: PodGroupPreview, pods: list[PodSnapshot], group: PodGroup | None, jobset: JobSet | None
+    preview: PodGroupPreview,
+    pods: list[PodSnapshot],
+    group: PodGroup | None,
+    workload: Workload | None,
 ) -> PodGroupSnapshot:
-    present_jobs = {pod.metadata.labels.get(REPLICATED_JOB) for pod in pods}
+    present_jobs = {*map(_job_of, pods)}
     members = preview.planned.subgroups
     min_pods = sum(
         member.min_pods
         for member in members
         if not member.is_anticipated or member.name in present_jobs
     )
-    statuses = jobset.status.replicated_jobs_status if jobset else ()
-    succeeded = {it.name: it.succeeded for it in statuses}
+    succeeded = {it.name: it.succeeded for it in workload.jobs_status} if workload else {}
     return PodGroupSnapshot(
         stage=preview.stage,
         name=preview.name,
@@ -155,6 +167,17 @@ def _planned_podgroup(
         pods=tuple(pods),
         api_object=group,
     )
+
+
+def _is_in(pod: PodSnapshot, preview: PodGroupPreview) -> bool:
+    """Say whether a pod is in a PodGroup: by its job, unless several PodGroups have that job."""
+    if preview.planned.shape is not None:
+        return pod.metadata.annotations.get(POD_GROUP) == preview.name
+    return any(member.name == _job_of(pod) for member in preview.planned.subgroups)
+
+
+def _job_of(pod: PodSnapshot) -> str:
+    return pod_place(pod.metadata.labels).replicated_job
 
 
 def _unplanned_podgroups(
@@ -190,7 +213,8 @@ def _podgroup_of_pods(
         sub_group.min_member or 0 for sub_group in sub_groups if sub_group not in expected
     )
     min_member = group.spec.min_member if group else None
-    inner = [it.name for it in group.spec.sub_groups if it.min_member is None] if group else []
+    above = {it.name: it for it in group.spec.sub_groups} if group else {}
+    inner = [it.name for it in above.values() if it.min_member is None and not it.parent]
     labels = (pod.metadata.labels.get(REPLICATED_JOB, "") for pod in pods)
     return PodGroupSnapshot(
         stage=stage,
@@ -198,15 +222,21 @@ def _podgroup_of_pods(
         after=after,
         members=annotations.get(MEMBERS) or "-",
         replicated_jobs=frozenset(filter(None, (*inner, *labels))),
-        expected_jobs=tuple(
-            dict.fromkeys(sub_group.parent or sub_group.name for sub_group in expected)
-        ),
+        expected_jobs=tuple(dict.fromkeys(_topmost(sub_group, above) for sub_group in expected)),
         min_pods=min_pods or min_member or len(pods),
         dependencies=tuple(Edge(it.replicated_job, "", it.status) for it in anticipated.after),
         is_finished=False,
         pods=tuple(pods),
         api_object=group,
     )
+
+
+def _topmost(sub_group: SubGroup, above: Mapping[str, SubGroup]) -> str:
+    """Return the sub-group of the replicatedJob, above those of a Job and of its segments."""
+    names = [sub_group.name]  # an invalid PodGroup may have a circle
+    while names[-1] in above and above[names[-1]].parent not in {"", *names}:
+        names.append(above[names[-1]].parent)
+    return names[-1]
 
 
 def _anticipated(annotations: Mapping[str, str]) -> AnticipatedAnnotation:
@@ -219,19 +249,22 @@ def _anticipated(annotations: Mapping[str, str]) -> AnticipatedAnnotation:
 def _is_expected(sub_group: SubGroup, anticipated: AnticipatedAnnotation) -> bool:
     prefixes = (it.sub_group_prefix for it in anticipated.later)
     return any(
-        sub_group.name.startswith(prefix) and sub_group.name.removeprefix(prefix).isdecimal()
+        sub_group.name == prefix
+        or (sub_group.name.startswith(prefix) and sub_group.name.removeprefix(prefix).isdecimal())
         for prefix in prefixes
     )
 
 
 def _current_attempt(snapshot: TrainJobSnapshot) -> list[PodSnapshot]:
-    """Return the pods of the JobSet's newest attempt; pods of earlier attempts do not count."""
-    uid = snapshot.jobset.metadata.uid if snapshot.jobset else ""
+    """Return the pods of the workload's newest attempt; pods of earlier attempts do not count."""
+    workload = snapshot.workload
+    uid = workload.metadata.uid if workload else ""
+    uid_label = (workload.kind.job_label if workload else "") or CONTROLLER_UID
     labels = [pod.metadata.labels for pod in snapshot.pods]
     own_pods = [
         (_attempt_number(it.get(RESTART_ATTEMPT, "")), pod)
         for it, pod in zip(labels, snapshot.pods, strict=True)
-        if not uid or it.get(JOBSET_UID, uid) == uid
+        if not uid or it.get(uid_label, uid) == uid
     ]
     newest = max((attempt for attempt, _ in own_pods), default=0)
     return [pod for attempt, pod in own_pods if attempt == newest]

@@ -1,4 +1,4 @@
-"""Why a PodGroup or a pod waits, or a TrainJob is suspended: a reason, and a message with a remedy.
+"""Why a PodGroup or a pod waits, or a workload is suspended: a reason, and a message with a remedy.
 
 The reasons are tried in an order: what the objects show comes before what the scheduler has
 written, which may be outdated. Pure.
@@ -14,6 +14,7 @@ from trainer_kai.api.jobset import Job, ReplicatedJobStatus
 from trainer_kai.api.kai_kinds import PodGroup, SchedulingCondition
 from trainer_kai.api.meta import Condition, Meta
 from trainer_kai.api.names import (
+    ADMITTED,
     EVICTED_BY,
     GPU_FRACTION,
     GPU_MEMORY,
@@ -30,10 +31,11 @@ from trainer_kai.api.pod import TERMINAL_PHASES
 from trainer_kai.api.reasons import SCHEDULER_REASONS, UnschedulableReason
 from trainer_kai.api.resources import JOBS, PODGROUPS, PODS
 from trainer_kai.api.text import counted, listed_names, verb_form
-from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.cli.commands.plan.admission import FIRST_SCHEDULER_FIELD, other_schedulers
 from trainer_kai.cli.commands.why.podgroups import (
     PodCounts,
     PodGroupSnapshot,
+    is_for_kai_scheduler,
     standalone_snapshot,
 )
 from trainer_kai.cli.commands.why.snapshot import SCHEDULER_LEASE, PodSnapshot, TrainJobSnapshot
@@ -44,24 +46,23 @@ from trainer_kai.policy.pods.creation_failures import (
     PodCreationFailure,
     has_created_since,
     is_recent,
-    owning_replicated_job,
     read_creation_failure,
     still_applies,
 )
 from trainer_kai.policy.start_order import COMPLETE, Edge
 from trainer_kai.policy.workloads.jobset import jobset_workload
+from trainer_kai.policy.workloads.kinds import KINDS, workload_of_job
+from trainer_kai.policy.workloads.workload import Suspendable, Workload
 
 _LEASE_TOLERANCE: Final = timedelta(minutes=2)  # clocks differ; leaders renew every few seconds
 _MAX_NAMED: Final = 3
+_OF_USERS: Final = frozenset(it.resource.kind for it in KINDS)  # workloads without a TrainJob
 _OUR_REASONS: Final = SCHEDULER_REASONS | {UnschedulableReason.SCHEDULER_PAUSED}
 _CHECK: Final = "check that the scheduler is running (`trainer-kai doctor`)"
 _RETRIED: Final = ". The Job retries, and creates the pods when the cause is removed"
 _RESUMED: Final = "The scheduler resumes it, unless a user has suspended it as well"
+_SUSPEND: Final = "spec.suspend"
 _UNSUSPEND: Final = "To start it, set spec.suspend to false"
-_FORGED: Final = (
-    f"spec.suspend is true, and no PodGroup of the TrainJob records an eviction: its annotation"
-    f" {EVICTED_BY} is outdated, or was not written by the scheduler. {_UNSUSPEND}"
-)
 
 
 class WaitingReason(NamedTuple):
@@ -104,6 +105,32 @@ def standalone_reason(
         _queue_missing(queue, snapshot),
     )
     return next(filter(None, candidates), _no_status(podgroup, counts))
+
+
+def why_more_wait(podgroup: PodGroupSnapshot) -> str:
+    """Return what the scheduler says of pods that wait while others of their PodGroup run."""
+    reason = _pod_condition_reason(podgroup) or _scheduler_reason(podgroup)
+    return f"{reason.title}: {reason.message}" if reason else ""
+
+
+def not_ours(workload: Workload, scheduler_name: str) -> WaitingReason | None:
+    """Return why no process of ours serves a workload without a TrainJob; None if they do."""
+    if workload.is_admitted_here or workload.needs_owner or not workload.is_managed_here:
+        return None
+    kind, others = workload.key.kind, other_schedulers(workload, scheduler_name)
+    if others:
+        path = workload.own_path(FIRST_SCHEDULER_FIELD)
+        message = (
+            f"The pods are for scheduler {others}. To have trainer-kai schedule the {kind}, create"
+            f" it anew with {path}: {scheduler_name}"
+        )
+        return WaitingReason(UnschedulableReason.LEFT_TO_OTHERS, message)
+    message = (
+        f"The {kind} has no annotation {ADMITTED}, because the webhook of trainer-kai did not"
+        " review its creation. So its pods have no PodGroup, and start one by one. Create it anew;"
+        " if it still has none, see `trainer-kai doctor`"
+    )
+    return WaitingReason(UnschedulableReason.GROUP_MISSING, message)
 
 
 def _no_pods_reason(
@@ -181,13 +208,16 @@ def _last_failure(podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot) -> str
 def _is_of_podgroup(
     failure: PodCreationFailure, podgroup: PodGroupSnapshot, snapshot: TrainJobSnapshot
 ) -> bool:
+    if snapshot.other is not None:
+        return False  # its pods are no Job's
     if snapshot.job is not None:
         return failure.job == snapshot.key
     if snapshot.jobset is None:
         return failure.job.name.startswith(
             tuple(f"{snapshot.key.name}-{it}-" for it in podgroup.replicated_jobs)
         )
-    owner = owning_replicated_job(failure.job, {snapshot.key: snapshot.jobset})
+    workload = jobset_workload(snapshot.jobset)
+    owner = workload_of_job(failure.job, {workload.key: workload})
     return owner is not None and owner[1].name in podgroup.replicated_jobs
 
 
@@ -196,7 +226,7 @@ def _still_holds(
 ) -> bool:
     if snapshot.jobset is None:  # there is none, or the user may not read it
         return is_recent(failure, snapshot.now) and not has_created_since(failure, pods)
-    return still_applies(failure, snapshot.jobset, pods, snapshot.now)
+    return still_applies(failure, jobset_workload(snapshot.jobset), pods, snapshot.now)
 
 
 def _created_pod(pod: PodSnapshot) -> CreatedPod:
@@ -237,14 +267,18 @@ def _other_scheduler(
     listed = listed_names(sorted(names), _MAX_NAMED)
     begin = f"{_pods(len(others), 'wait')} for scheduler {listed}"
     limits = f"trainer-kai schedules pods with schedulerName {ours} only"
-    return WaitingReason(UnschedulableReason.LEFT_TO_OTHERS, f"{begin}: {status}. {limits}")
+    remedy = ""
+    if snapshot.kind in _OF_USERS:
+        remedy = f". To have it schedule the {snapshot.kind}, create that anew with this name"
+    message = f"{begin}: {status}. {limits}{remedy}"
+    return WaitingReason(UnschedulableReason.LEFT_TO_OTHERS, message)
 
 
 def _no_scheduler(
     podgroup: PodGroupSnapshot, counts: PodCounts, snapshot: TrainJobSnapshot
 ) -> WaitingReason | None:
-    is_flat = podgroup.api_object is not None and not podgroup.api_object.spec.sub_groups
-    if snapshot.leases is None or is_flat or not counts.unplaced:
+    is_for_kai = podgroup.api_object is not None and is_for_kai_scheduler(podgroup.api_object)
+    if snapshot.leases is None or is_for_kai or not counts.unplaced:
         return None
     last = _scheduler_reason(podgroup) or _pod_condition_reason(podgroup)
     if not snapshot.leases and last is not None:
@@ -336,7 +370,7 @@ def _gated_or_nominated(podgroup: PodGroupSnapshot, counts: PodCounts) -> Waitin
 def _queue_missing(queue: str, snapshot: TrainJobSnapshot) -> WaitingReason | None:
     if snapshot.queues.get(queue, True):
         return None
-    remedy = "Create it, or suspend the TrainJob, change its queue label and resume it"
+    remedy = f"Create it, or suspend the {snapshot.kind}, change its queue label and resume it"
     if snapshot.kind in {PODS.kind, JOBS.kind}:
         remedy = f"Create it, or create the pods anew with another label {QUEUE}"
     return WaitingReason(
@@ -433,18 +467,26 @@ def _pods(number: int, verb: str) -> str:
 
 
 def why_suspended(
-    job: TrainJob, groups: Iterable[PodGroup], *, has_kueue: bool | None = None
+    it: Suspendable, groups: Iterable[PodGroup], *, has_kueue: bool | None = None
 ) -> str:
-    """Return why a TrainJob is suspended; *groups* include its own PodGroups.
+    """Return why a workload is suspended; *groups* include its own PodGroups.
 
     A label with a queue of Kueue means nothing if Kueue does not run: *has_kueue* says whether the
     cluster serves its API, and is None if that is not known.
     """
-    evicted = next(filter(None, (eviction_reason(job, group) for group in groups)), "")
+    meta, kind = it.metadata, it.key.kind
+    evicted = next(filter(None, (eviction_reason(it, group) for group in groups)), "")
     if evicted:
-        return f"The scheduler evicted the TrainJob: {evicted}. {_RESUMED}"
-    is_forged = not job.metadata.labels.get(KUEUE_QUEUE) and EVICTED_BY in job.metadata.annotations
-    return _FORGED if is_forged else why_user_suspended(job.metadata, has_kueue=has_kueue)
+        return f"The scheduler evicted the {kind}: {evicted}. {_RESUMED}"
+    if not meta.labels.get(KUEUE_QUEUE) and EVICTED_BY in meta.annotations:
+        return (
+            f"spec.suspend is true, and no PodGroup of the {kind} records an eviction: its"
+            f" annotation {EVICTED_BY} is outdated, or was not written by the scheduler."
+            f" {_UNSUSPEND}"
+        )
+    # The same sentences for each kind, with the field of this one.
+    message = why_user_suspended(meta, has_kueue=has_kueue)
+    return message.replace(_SUSPEND, ".".join(it.suspend_path))
 
 
 def why_user_suspended(meta: Meta, *, has_kueue: bool | None) -> str:

@@ -1,11 +1,11 @@
-"""The report on a TrainJob, or on pods without a PodGroup: the state, what waits, and why. Pure.
+"""The report on a workload, or on pods without a PodGroup: the state, what waits, and why. Pure.
 
-The report on a TrainJob calls the functions that decide in admission and in the podgrouper, once,
+The report on a workload calls the functions that decide in admission and in the podgrouper, once,
 and reads what the scheduler has written; what no process writes is derived from the objects. Some
 reasons need objects that are read only then, such as Events: `with_details` adds these.
 
-Pods without a PodGroup are one pod, or the pods of a batch Job. The scheduler places each alone,
-and writes the reason why it waits into the pod's condition PodScheduled.
+Pods without a PodGroup are one pod, or the pods of a Job that is not ours. The scheduler places
+each alone, and writes the reason why it waits into the pod's condition PodScheduled.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from enum import StrEnum
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Condition, Key
@@ -24,10 +24,9 @@ from trainer_kai.api.names import (
     POD_GROUP,
     QUEUE,
     RESERVED,
-    TRAINJOB_CONTROLLER,
 )
 from trainer_kai.api.reasons import SCHEDULER_REASONS, UnschedulableReason
-from trainer_kai.api.resources import EVENTS, JOBS, JOBSETS, PODS
+from trainer_kai.api.resources import EVENTS, JOBS, JOBSETS, PODS, TRAINJOBS
 from trainer_kai.api.text import truncated_message
 from trainer_kai.cli.commands.plan.preview import Preview
 from trainer_kai.cli.commands.why.podgroups import (
@@ -44,24 +43,20 @@ from trainer_kai.cli.commands.why.reasons import (
     event_time,
     evicted_at,
     job_without_pods,
+    not_ours,
     standalone_reason,
     waiting_reason,
+    why_more_wait,
     why_suspended,
     why_user_suspended,
 )
 from trainer_kai.cli.commands.why.snapshot import PodSnapshot, TrainJobSnapshot
 from trainer_kai.policy.podgroups.eviction_record import LastEviction, last_eviction_of
+from trainer_kai.policy.workloads.state import WorkloadState, finished_state, true_condition
+from trainer_kai.policy.workloads.workload import Workload
 
 _WEBHOOK: Final = ".trainer-kai.dev"
 _WITHOUT_NOMINATION: Final = SCHEDULER_REASONS - {UnschedulableReason.WAITING_FOR_VICTIMS}
-
-
-class WorkloadState(StrEnum):
-    COMPLETE = "complete"
-    FAILED = "failed"
-    RUNS = "runs"
-    SUSPENDED = "suspended"
-    WAITS = "waits"
 
 
 _STATE_OF_PODS: Final = {  # in other states pods wait
@@ -76,7 +71,7 @@ class QueueSourceKind(StrEnum):
     """The object that names the queue."""
 
     PODGROUP = "podGroup"  # its spec
-    LABEL = "label"  # of the TrainJob, JobSet or pod
+    LABEL = "label"  # of the workload or pod
     DEFAULT = "default"  # the setting, because a pod has no label
 
 
@@ -96,7 +91,7 @@ class TrainJobReport(NamedTuple):
     queue_source: QueueSourceKind | None
     state: WorkloadState
     reason: WaitingReason | None  # of all PodGroups together
-    has_jobset: bool
+    has_workload: bool  # the JobSet or Job is known, and not finished
     now: datetime  # when the objects were read
     podgroups: tuple[PodGroupExplanation, ...]
     notes: tuple[str, ...]
@@ -109,10 +104,10 @@ class TrainJobReport(NamedTuple):
 
 
 def trainjob_report(snapshot: TrainJobSnapshot) -> TrainJobReport:
-    """Return the report on a snapshot; it plans the JobSet, which takes most of the time."""
-    plan = preview_of(snapshot)
-    podgroups = podgroup_snapshots(snapshot, plan)
+    """Return the report on a snapshot; it plans the workload, which takes most of the time."""
     finished = _finished_state(_conditions(snapshot))
+    plan = preview_of(snapshot) if finished is None else None
+    podgroups = podgroup_snapshots(snapshot, plan)
     suspended = None if finished else _suspended_reason(snapshot)
     explanations = tuple(
         _podgroup_explanation(podgroup, snapshot, is_suspended=suspended is not None)
@@ -129,12 +124,19 @@ def trainjob_report(snapshot: TrainJobSnapshot) -> TrainJobReport:
         queue_source=queue_source,
         state=finished[0] if finished else _overall_state(explanations, suspended, reason),
         reason=reason,
-        has_jobset=snapshot.jobset is not None,
+        has_workload=snapshot.workload is not None and not finished,
         now=snapshot.now,
         podgroups=explanations,
         notes=(*_eviction_notes(snapshot, explanations), *_notes(snapshot)),
         unknown=tuple(sorted(_unreadable_kinds(snapshot))),
     )
+
+
+def finished_report(snapshot: TrainJobSnapshot, groups: Iterable[PodGroup]) -> TrainJobReport:
+    """Return the report on a workload that has ended; it still tells the last eviction."""
+    report = trainjob_report(snapshot)
+    note = _last_recorded_eviction(groups)
+    return report._replace(notes=(*note, *report.notes))
 
 
 def with_details(report: TrainJobReport, snapshot: TrainJobSnapshot) -> TrainJobReport:
@@ -167,29 +169,47 @@ def is_finished(snapshot: TrainJobSnapshot) -> bool:
 
 
 def _conditions(snapshot: TrainJobSnapshot) -> tuple[Condition, ...]:
-    return snapshot.trainjob.status.conditions if snapshot.trainjob else ()
+    """Return the conditions of the object that its users look at."""
+    if snapshot.trainjob is not None:
+        return snapshot.trainjob.status.conditions
+    if snapshot.other is not None:
+        return snapshot.other_conditions
+    if snapshot.suspendable is None:
+        return ()
+    known = (it for it in (snapshot.jobset, snapshot.job) if it is not None)
+    return tuple(condition for it in known for condition in it.status.conditions)
+
+
+def conditions_of(obj: Any, workload: Workload) -> tuple[Condition, ...]:
+    """Return the conditions of an object; one says that it is over, if no other does."""
+    status = getattr(obj, "status", None)
+    conditions: tuple[Condition, ...] = getattr(status, "conditions", ())
+    if not workload.is_finished or _finished_state(conditions) is not None:
+        return conditions
+    state = getattr(status, "job_deployment_status", "")
+    has_succeeded = state == "Complete" or true_condition(conditions, "Succeeded")
+    kind = "Complete" if has_succeeded else "Failed"
+    message = f"The {workload.key.kind} is {state or 'finished'}"
+    return (*conditions, Condition(type=kind, status="True", message=message))
 
 
 def _finished_state(
     conditions: Iterable[Condition],
 ) -> tuple[WorkloadState, WaitingReason | None] | None:
-    failed = _condition(conditions, "Failed")
-    if failed:
-        since = failed.last_transition_time or ""
-        return WorkloadState.FAILED, WaitingReason(failed.reason or "Failed", failed.message, since)
-    return (WorkloadState.COMPLETE, None) if _condition(conditions, "Complete") else None
-
-
-def _condition(conditions: Iterable[Condition], name: str) -> Condition | None:
-    return next((it for it in conditions if it.type == name and it.status == "True"), None)
+    finished = finished_state(conditions)
+    if finished is None or finished[0] == WorkloadState.COMPLETE:
+        return finished and (finished[0], None)
+    failed = finished[1]
+    since = failed.last_transition_time or ""
+    return WorkloadState.FAILED, WaitingReason(failed.reason or "Failed", failed.message, since)
 
 
 def _suspended_reason(snapshot: TrainJobSnapshot) -> WaitingReason | None:
-    """Return why the TrainJob or its JobSet is suspended; None if neither is."""
-    job, jobset = snapshot.trainjob, snapshot.jobset
-    if job is None:
+    """Return why the workload is suspended, or only the JobSet of a TrainJob; None if it is not."""
+    it, jobset = snapshot.suspendable, snapshot.jobset
+    if it is None:
         return None
-    if not job.spec.suspend:
+    if not it.is_suspended:
         if jobset is None or not jobset.spec.suspend:
             return None
         name = jobset.metadata.name
@@ -198,9 +218,9 @@ def _suspended_reason(snapshot: TrainJobSnapshot) -> WaitingReason | None:
             " when Trainer resumes the JobSet; if that fails, see the Events of the TrainJob"
         )
         return WaitingReason(UnschedulableReason.SUSPENDED, message)
-    suspended = _condition(job.status.conditions, "Suspended")
+    suspended = true_condition(_conditions(snapshot), "Suspended")
     since = suspended.last_transition_time or "" if suspended else ""
-    message = why_suspended(job, snapshot.podgroups, has_kueue=snapshot.has_kueue)
+    message = why_suspended(it, snapshot.podgroups, has_kueue=snapshot.has_kueue)
     return WaitingReason(UnschedulableReason.SUSPENDED, message, since)
 
 
@@ -208,20 +228,40 @@ def _common_reason(
     snapshot: TrainJobSnapshot, plan: Preview | None, podgroups: tuple[PodGroupSnapshot, ...]
 ) -> WaitingReason | None:
     """Return the reason that holds for all PodGroups."""
-    job = snapshot.trainjob
-    manager = job.spec.managed_by if job else ""
-    if manager not in {"", TRAINJOB_CONTROLLER}:
-        message = f"{manager} runs the TrainJob (spec.managedBy): see the status that it reports"
-        return WaitingReason(UnschedulableReason.LEFT_TO_OTHERS, message)
-    if job is not None and snapshot.jobset is None and JOBSETS.plural not in snapshot.unknown:
+    managed = _managed_elsewhere(snapshot)
+    if managed is not None:
+        return managed
+    if (
+        snapshot.trainjob is not None
+        and snapshot.jobset is None
+        and JOBSETS.plural not in snapshot.unknown
+    ):
         return _without_jobset(snapshot)
     blocking = [str(it) for it in plan.findings if it.blocks] if plan else []
     if blocking:
-        return WaitingReason("Misconfigured", f"The JobSet cannot run: {'; '.join(blocking)}")
+        kind = plan.kind if plan else ""
+        return WaitingReason("Misconfigured", f"The {kind} cannot run: {'; '.join(blocking)}")
     if not podgroups:
+        workload = snapshot.workload
+        others = not_ours(workload, snapshot.scheduler_name) if workload else None
+        if others is not None:
+            return others
         message = f"The {snapshot.kind} has no pods and no PodGroups yet"
         return WaitingReason(UnschedulableReason.PODS_MISSING, message)
     return None
+
+
+def _managed_elsewhere(snapshot: TrainJobSnapshot) -> WaitingReason | None:
+    it, other = snapshot.suspendable, snapshot.other
+    if it is None or it.is_managed_here or (other is not None and other.is_managed_here):
+        return None
+    if other is not None:
+        message = f"Another controller runs the {it.key.kind}: see the status that it reports"
+        return WaitingReason(UnschedulableReason.LEFT_TO_OTHERS, message)
+    objects = (snapshot.trainjob, snapshot.jobset, snapshot.job)
+    manager = next(obj.spec.managed_by for obj in objects if obj is not None)
+    message = f"{manager} runs the {it.key.kind} (spec.managedBy): see the status that it reports"
+    return WaitingReason(UnschedulableReason.LEFT_TO_OTHERS, message)
 
 
 def _without_jobset(snapshot: TrainJobSnapshot) -> WaitingReason:
@@ -257,11 +297,11 @@ def _podgroup_explanation(
             # A withdrawn nomination stays on the pod until the pod is nominated again.
             counts = counts._replace(waiting=counts.waiting + counts.nominated, nominated=0)
         return PodGroupExplanation(podgroup, WorkloadState.WAITS, counts, reason)
-    note = _running_note(podgroup, more)
+    note = _running_note(podgroup, more, snapshot)
     return PodGroupExplanation(podgroup, WorkloadState.RUNS, counts, note=note)
 
 
-def _running_note(podgroup: PodGroupSnapshot, more: int) -> str:
+def _running_note(podgroup: PodGroupSnapshot, more: int, snapshot: TrainJobSnapshot) -> str:
     notes = []
     if podgroup.expected_jobs:
         group = podgroup.api_object
@@ -270,7 +310,10 @@ def _running_note(podgroup: PodGroupSnapshot, more: int) -> str:
         names = ", ".join(podgroup.expected_jobs)
         notes.append(f"the pods of {names} are created when the others are Ready{reserved}")
     if more:
-        notes.append(f"the PodGroup runs with its minimum; {more} more can start")
+        # A Job starts with its first pod, so the others are most of it.
+        why = why_more_wait(podgroup) if snapshot.job is not None else ""
+        more_text = f"{more} more can start" + (f" ({why})" if why else "")
+        notes.append(f"the PodGroup runs with its minimum; {more_text}")
     return "; ".join(notes)
 
 
@@ -296,17 +339,30 @@ def _queue(snapshot: TrainJobSnapshot) -> tuple[str, QueueSourceKind | None]:
     queue = next(filter(None, (group.spec.queue for group in snapshot.podgroups)), "")
     if queue:
         return queue, QueueSourceKind.PODGROUP
-    labelled = (it.metadata.labels for it in (snapshot.jobset, snapshot.trainjob) if it)
+    labelled = (it.metadata.labels for it in (snapshot.workload, snapshot.trainjob) if it)
     queue = next(filter(None, (labels.get(QUEUE, "") for labels in labelled)), "")
     return (queue, QueueSourceKind.LABEL) if queue else ("-", None)
 
 
 def _notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
     yield from _queue_change_notes(snapshot)
-    for it in (snapshot.trainjob, snapshot.jobset):
+    yield from _unreviewed_notes(snapshot)
+    kinds = (TRAINJOBS.kind, JOBSETS.kind, JOBS.kind)
+    for kind, it in zip(kinds, (snapshot.trainjob, snapshot.jobset, snapshot.job), strict=True):
         if it is not None and it.metadata.deletion_timestamp:
-            kind = "TrainJob" if it is snapshot.trainjob else "JobSet"
             yield f"the {kind} is terminating"
+    if snapshot.other is not None and snapshot.other.metadata.deletion_timestamp:
+        yield f"the {snapshot.kind} is terminating"
+
+
+def _unreviewed_notes(snapshot: TrainJobSnapshot) -> Iterator[str]:
+    """Yield that admission did not review a workload of ours, so that it has no PodGroup."""
+    workload = snapshot.workload
+    if workload is None or workload.is_over or not snapshot.pods:
+        return
+    reason = not_ours(workload, snapshot.scheduler_name)
+    if reason is not None and reason.title == UnschedulableReason.GROUP_MISSING:
+        yield f"{reason.message[0].lower()}{reason.message[1:]}"
 
 
 def last_evicted(explanations: Iterable[PodGroupExplanation]) -> PodGroup | None:
@@ -328,16 +384,20 @@ def _eviction_notes(
 ) -> Iterator[str]:
     """Yield when a PodGroup was evicted last, and why if a record or the Event still exists."""
     groups = (it.podgroup.api_object for it in explanations)
-    recorded = [(it, last_eviction_of(it)) for it in groups if it is not None]
-    known = [(last.at, it, last) for it, last in recorded if last is not None]
-    if known:
-        _, evicted, last = max(known, key=itemgetter(0))
-        yield _recorded_eviction_note(evicted, last)
+    yield from _last_recorded_eviction(it for it in groups if it is not None)
     group = last_evicted(explanations)
     if group is not None:
         event = max(snapshot.evictions, key=event_time, default=None)
         cause = f": {event.message}" if event else ""
         yield f"PodGroup {group.metadata.name} was evicted at {evicted_at(group)}{cause}"
+
+
+def _last_recorded_eviction(groups: Iterable[PodGroup]) -> Iterator[str]:
+    recorded = [(it, last_eviction_of(it)) for it in groups]
+    known = [(last.at, it, last) for it, last in recorded if last is not None]
+    if known:
+        _, evicted, last = max(known, key=itemgetter(0))
+        yield _recorded_eviction_note(evicted, last)
 
 
 def _recorded_eviction_note(group: PodGroup, last: LastEviction) -> str:
@@ -354,15 +414,16 @@ def _recorded_eviction_note(group: PodGroup, last: LastEviction) -> str:
 
 
 def _queue_change_notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
-    job, jobset, job_name = snapshot.trainjob, snapshot.jobset, snapshot.key.name
-    label = job.metadata.labels.get(QUEUE, "") if job else ""
-    is_ours = jobset is None or jobset.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
-    if job is None or not label or not is_ours or is_finished(snapshot):
+    it, workload = snapshot.suspendable, snapshot.workload
+    label = it.metadata.labels.get(QUEUE, "") if it else ""
+    is_ours = workload is None or workload.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
+    if it is None or not label or not is_ours or is_finished(snapshot):
         return
-    own = (it for it in snapshot.podgroups if it.metadata.labels.get(JOBSET_NAME) == job_name)
+    name_label, name = workload.kind.name_label if workload else JOBSET_NAME, snapshot.key.name
+    own = (group for group in snapshot.podgroups if group.metadata.labels.get(name_label) == name)
     if any(group.spec.queue != label for group in own):
-        when = "resumed" if job.spec.suspend else "suspended and resumed"
-        yield f"the label names queue {label}; it takes effect when the TrainJob is {when}"
+        when = "resumed" if it.is_suspended else "suspended and resumed"
+        yield f"the label names queue {label}; it takes effect when the {it.key.kind} is {when}"
 
 
 def _unreadable_kinds(snapshot: TrainJobSnapshot) -> AbstractSet[str]:
@@ -390,7 +451,7 @@ def standalone_report(snapshot: TrainJobSnapshot) -> TrainJobReport:
         queue_source=source,
         state=state,
         reason=reason,
-        has_jobset=False,
+        has_workload=False,
         now=snapshot.now,
         podgroups=explanations,
         notes=tuple(_standalone_notes(snapshot)),
@@ -447,6 +508,9 @@ def _job_state(
     if job.spec.suspend:
         message = why_user_suspended(job.metadata, has_kueue=snapshot.has_kueue)
         return WorkloadState.SUSPENDED, WaitingReason(UnschedulableReason.SUSPENDED, message)
+    managed = _managed_elsewhere(snapshot)
+    if managed is not None:
+        return WorkloadState.WAITS, managed
     states = {it.state for it in explanations}
     if WorkloadState.WAITS not in states and WorkloadState.RUNS not in states:
         return WorkloadState.WAITS, job_without_pods(job, snapshot)
@@ -454,6 +518,7 @@ def _job_state(
 
 
 def _standalone_notes(snapshot: TrainJobSnapshot) -> Iterator[str]:
+    yield from _unreviewed_notes(snapshot)
     for it in (snapshot.job, *(snapshot.pods if snapshot.kind == PODS.kind else ())):
         if it is not None and it.metadata.deletion_timestamp:
             kind = JOBS.kind if it is snapshot.job else "pod"

@@ -1,4 +1,4 @@
-"""The objects of one TrainJob, Job or pod as read from the cluster; of pods only some fields. Pure.
+"""The objects of one workload or pod as read from the cluster; of pods only some fields. Pure.
 
 An object that the user may not read is absent, and its kind is in `unknown`: nothing is concluded
 from its absence.
@@ -29,6 +29,9 @@ from trainer_kai.api.pod import TERMINAL_PHASES, SchedulingGate
 from trainer_kai.api.resources import PODS
 from trainer_kai.api.text import noun_form
 from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.policy.workloads.job import job_workload
+from trainer_kai.policy.workloads.jobset import jobset_workload, trainjob_suspendable
+from trainer_kai.policy.workloads.workload import Suspendable, Workload
 
 SCHEDULER_LEASE: Final = Key("trainer-kai", "trainer-kai-scheduler")  # as our manifests have it
 
@@ -74,7 +77,7 @@ POD_SNAPSHOTS: Final = PODS.with_struct(PodSnapshot)
 class WhySubject(NamedTuple):
     """The object that the user asks about, and the names that the cluster's settings contain."""
 
-    kind: str  # TrainJob, Job or Pod
+    kind: str  # "" for the first of TrainJob, JobSet, Job and Pod that exists
     key: Key
     scheduler_name: str
     default_queue: str
@@ -83,7 +86,7 @@ class WhySubject(NamedTuple):
 class TrainJobSnapshot(NamedTuple):
     """The objects of one subject; from `events` on they are read only if a reason needs them."""
 
-    kind: str  # TrainJob; JobSet, Job or Pod without a TrainJob
+    kind: str  # TrainJob; another workload, or Pod, without a TrainJob
     key: Key
     now: datetime
     scheduler_name: str
@@ -91,6 +94,8 @@ class TrainJobSnapshot(NamedTuple):
     trainjob: TrainJob | None = None
     jobset: JobSet | None = None
     job: Job | None = None  # one that no JobSet owns
+    other: Workload | None = None  # of a kind that admission does not mark
+    other_conditions: tuple[Condition, ...] = ()
     podgroups: tuple[PodGroup, ...] = ()
     pods: tuple[PodSnapshot, ...] = ()
     events: tuple[Event, ...] = ()  # failures to create a JobSet or pods
@@ -99,6 +104,25 @@ class TrainJobSnapshot(NamedTuple):
     leases: tuple[Lease, ...] | None = None  # that of our scheduler; None if it was not read
     has_kueue: bool | None = None  # whether the cluster serves Kueue's API; None if not known
     unknown: frozenset[str] = frozenset()  # plural kinds that the user may not read
+
+    @property
+    def workload(self) -> Workload | None:
+        """Return the subject as a workload; None without one, or for a part of another."""
+        if self.other is not None:
+            return self.other
+        if self.jobset is not None:
+            return jobset_workload(self.jobset)
+        return job_workload(self.job) if self.job is not None else None
+
+    @property
+    def suspendable(self) -> Suspendable | None:
+        """Return the object that its users suspend and resume; None if it is not known."""
+        if self.trainjob is not None:
+            return trainjob_suspendable(self.trainjob)
+        workload = self.workload
+        if workload is None or workload.needs_owner:
+            return None
+        return workload.as_suspendable()
 
 
 class PlacedGpuShare(NamedTuple):

@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -12,6 +12,7 @@ from tests.support.fakes.readonly_server import ReadOnlyApiServer
 from trainer_kai.api.meta import PartialObject
 from trainer_kai.api.resources import JOBSETS, PODS, QUEUES, TRAINJOBS, Resource
 from trainer_kai.cli.commands.migrate import fetch
+from trainer_kai.cli.options import Connection
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
@@ -26,6 +27,9 @@ CLUSTER_QUEUES: Resource[Any] = Resource(
     namespaced=False,
     struct=PartialObject,
 )
+
+
+NOWHERE: Final = Connection(kubeconfig="", context="", user="", timeout_s=1.0)
 
 
 class ServingKinds(ReadOnlyApiServer):
@@ -77,7 +81,7 @@ async def test_objects_are_read_in_the_version_that_is_served(
     server = ServingKinds(CLUSTER_QUEUES, TRAINJOBS)
     server.put(CLUSTER_QUEUES, {"metadata": {"name": "q"}, "spec": {"cohortName": "c"}})
     connected(monkeypatch, server)
-    (document,) = await fetch.fetch_documents("kueue", "", "")
+    (document,) = await fetch.fetch_documents("kueue", NOWHERE)
 
     assert document.fields == {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
@@ -99,7 +103,7 @@ async def test_pods_are_those_of_the_scheduler_without_their_containers(
     server.put(PODS, {"metadata": meta, "spec": spec, "status": {"phase": "Running"}})
     server.put(PODS, {"metadata": {**meta, "name": "o"}, "spec": {"schedulerName": "x"}})
     connected(monkeypatch, server)
-    (document,) = await fetch.fetch_documents("kai", "", "")
+    (document,) = await fetch.fetch_documents("kai", NOWHERE)
 
     assert document.fields["spec"] == {"schedulerName": "kai-scheduler", "nodeName": "n"}
     assert document.fields["status"] == {"phase": "Running"}
@@ -110,7 +114,7 @@ async def test_a_cluster_without_the_system_is_an_error(monkeypatch: pytest.Monk
     connected(monkeypatch, ServingKinds(QUEUES))
 
     with pytest.raises(ConfigError, match=r"clusterqueues.kueue.x-k8s.io: the cluster does not"):
-        await fetch.fetch_documents("kueue", "", "")
+        await fetch.fetch_documents("kueue", NOWHERE)
 
 
 async def test_what_may_not_be_listed_is_named(
@@ -122,7 +126,7 @@ async def test_what_may_not_be_listed_is_named(
     server.forbidden.add("pods")
     connected(monkeypatch, server)
 
-    assert [it.kind for it in await fetch.fetch_documents("kai", "", "")] == ["Queue"]
+    assert [it.kind for it in await fetch.fetch_documents("kai", NOWHERE)] == ["Queue"]
     assert capsys.readouterr().err == (
         "trainer-kai: pods: not included, because you may not list them\n"
     )

@@ -126,7 +126,7 @@ SETTINGS: list[Case[Obj, list[tuple[str, str]]]] = [
     ),
     Case(
         "a plugin that is off",
-        shard({"plugins": {"elastic": {"enabled": False}, "topology": {"enabled": False}}}),
+        shard({"plugins": {"elastic": {"enabled": False}, "numa": {"enabled": False}}}),
         [("spec.plugins.elastic.enabled", "add elastic to the setting policies.disabled")],
     ),
     Case(
@@ -261,24 +261,12 @@ def test_trainjobs_from_before_the_webhook_are_named(given: Obj, *, is_named: bo
     assert all("kubectl -n ns delete jobset job" in it.message for it in found)
 
 
-def test_pods_with_unsupported_fields_are_named_once_for_each_field() -> None:
-    """Finished ones, those of other schedulers and those with shares of GPUs are not."""
+def test_pods_with_a_topology_or_claims_need_nothing() -> None:
     required = {"kai.scheduler/topology-required-placement": "rack"}
-    found = migrate(
-        "kai",
-        pod("a", annotations=required),
-        pod("b", annotations=required),
-        pod("c", resourceClaims=[{"name": "gpu"}]),
-        {**pod("d", annotations=required), "status": {"phase": "Succeeded"}},
-        pod("e", annotations=required, schedulerName="default-scheduler"),
-        pod("f", annotations={"gpu-fraction": "0.5"}),
-    )
+    claims = [{"name": "gpu"}]
+    pods = pod("a", annotations=required), pod("b", resourceClaims=claims)
 
-    assert notes(found.unsupported) == [
-        ("Pod ns/a", "metadata.annotations[kai.scheduler/topology-required-placement]"),
-        ("Pod ns/c", "spec.resourceClaims"),
-    ]
-    assert "(and 1 more)" in found.unsupported[0].message
+    assert not notes(migrate("kai", queue(), *pods).unsupported)
 
 
 @pytest.mark.parametrize(("phase", "is_named"), [("", True), ("Succeeded", False)])

@@ -264,7 +264,6 @@ def test_what_has_no_equivalent_is_named_by_object_and_field() -> None:
         ("ClusterQueue q", "spec.resourceGroups[0].flavors[0].resources[0].lendingLimit"),
         ("ClusterQueue q", "spec.preemption"),
         ("ResourceFlavor f", "spec.topologyName"),
-        ("Topology t", "spec.levels"),
         ("AdmissionCheck a", "spec"),
     ]
     assert ("ClusterQueue q", "spec.stopPolicy") in notes(found.by_hand)

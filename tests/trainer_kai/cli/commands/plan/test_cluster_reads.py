@@ -15,7 +15,13 @@ from tests.support.repository import ROOT
 from tests.support.terminal import Terminal
 from tests.support.workloads.simulate_objects import node, queue
 from trainer_kai.api.meta import Key
-from trainer_kai.api.resources import CLUSTER_RUNTIMES, NODES, QUEUES
+from trainer_kai.api.resources import (
+    CLAIM_TEMPLATES,
+    CLUSTER_RUNTIMES,
+    DEVICE_CLASSES,
+    NODES,
+    QUEUES,
+)
 from trainer_kai.kube import client as kube_client
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
@@ -140,3 +146,83 @@ def test_without_the_packages_for_a_cluster_the_file_is_asked_for(
 
     assert code == 2
     assert f"-f: add the file of ClusterTrainingRuntime {NAME} with another -f" in err
+
+
+def _template(name: str, device_class: str) -> dict[str, Any]:
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": device_class}}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"namespace": "default", "name": name},
+        "spec": {"spec": {"devices": {"requests": requests}}},
+    }
+
+
+def _device_class(name: str) -> dict[str, Any]:
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass"}
+    return {**kind, "metadata": {"name": name}}
+
+
+def _claiming_job(template: str) -> dict[str, Any]:
+    """Return a Job for our scheduler whose pod has a claim by template."""
+    pod = {
+        "schedulerName": "kai-scheduler",
+        "containers": [{"name": "c", "image": "none"}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}],
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"namespace": "default", "name": "job"},
+        "spec": {"template": {"spec": pod}},
+    }
+
+
+def _notes(text: str) -> list[str]:
+    return [line for line in text.splitlines() if "resourceClaim" in line]
+
+
+@pytest.mark.parametrize("is_in_files", [False, True], ids=["cluster", "files"])
+def test_templates_and_classes_that_do_not_exist(
+    is_in_files: bool, terminal: Terminal, server: ReadOnlyApiServer
+) -> None:
+    objects = [_template("bad", "gup"), _template("good", "gpu.nvidia.com")]
+    classes = [_device_class("gpu.nvidia.com")]
+    if not is_in_files:
+        for it in objects:
+            server.put(CLAIM_TEMPLATES, it)
+        for it in classes:
+            server.put(DEVICE_CLASSES, it)
+    said = {}
+    for name in ("good", "bad", "unknown"):
+        beside = (*objects, *classes) if is_in_files else (trainjob(),)
+        code, text, err = terminal.run(
+            "-f", terminal.write("job.yaml", _claiming_job(name), *beside)
+        )
+        assert (code, err) == (0, "")
+        said[name] = _notes(text)
+    path = "note: spec.template.spec.resourceClaims[0].resourceClaimTemplateName: "
+    unknown_class = (
+        "request 'gpu' of ResourceClaimTemplate bad names DeviceClass 'gup', which does not exist, "
+        "so no pod starts until it does. Name an existing one: gpu.nvidia.com"
+    )
+    unknown = (
+        "ResourceClaimTemplate 'unknown' does not exist in namespace default, so no pod starts "
+        "until it does"
+    )
+    assert said == {"good": [], "bad": [path + unknown_class], "unknown": [path + unknown]}
+
+
+def test_templates_that_may_not_be_listed(terminal: Terminal, server: ReadOnlyApiServer) -> None:
+    """Nothing is said about them; and without claims by template they are not asked for."""
+    server.forbidden.update({"resourceclaimtemplates", "deviceclasses"})
+    _, text, err = terminal.run("-f", terminal.write("job.yaml", trainjob()))
+    assert "resource.k8s.io" not in err
+
+    files = terminal.write("job.yaml", trainjob(), _claiming_job("unknown"))
+    _, text, err = terminal.run("-f", files)
+    assert _notes(text) == []
+    assert [line.split(":")[1] for line in err.splitlines()] == [
+        " deviceclasses.resource.k8s.io",
+        " resourceclaimtemplates.resource.k8s.io",
+    ]

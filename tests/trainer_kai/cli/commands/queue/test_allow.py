@@ -46,7 +46,7 @@ async def test_a_namespace_is_granted_by_a_role_and_its_binding(
     store: WritableStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What runs there may use the queue, and the user that is named; a second time nothing is."""
-    assert len(await allow(store, users=["ann"])) == 2
+    assert len(await allow(store, users=["ann"])) == 3
     assert store.get(ROLES, NAME, "red")["rules"] == [RULE]
     made = store.get(ROLE_BINDINGS, NAME, "red")
     assert made["roleRef"] == {"apiGroup": RBAC, "kind": "Role", "name": NAME}
@@ -59,11 +59,13 @@ async def test_a_namespace_is_granted_by_a_role_and_its_binding(
             f"created RoleBinding red/{NAME}: may use queue team-a: group "
             "system:serviceaccounts:red, user ann"
         ),
+        "created ClusterRoleBinding trainer-kai-user: may read queues: user ann",
         f"unchanged Role red/{NAME}: may use queue team-a",
         (
             f"unchanged RoleBinding red/{NAME}: may use queue team-a: group "
             "system:serviceaccounts:red, user ann"
         ),
+        "unchanged ClusterRoleBinding trainer-kai-user: may read queues: user ann",
     ]
 
 
@@ -103,6 +105,22 @@ async def test_users_are_granted_in_every_namespace_without_one(store: WritableS
     assert store.get(CLUSTER_ROLES, NAME)["rules"] == [RULE]
     assert store.get(CLUSTER_ROLE_BINDINGS, NAME)["subjects"] == [USER]
     assert not any("namespaces" in it for it in store.wrote)
+
+
+async def test_a_grantor_without_rights_in_the_cluster_grants_the_queue(
+    store: WritableStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the user may not read then is said, with the command for an administrator."""
+    store.refusals["clusterrolebindings"] = "eve cannot"
+    assert len(await allow(store, users=["ann"])) == 3
+    assert store.get(ROLE_BINDINGS, NAME, "red")["subjects"] == [GROUP, USER]
+    assert "not written: ClusterRoleBinding trainer-kai-user" in capsys.readouterr().err
+
+    store.forbidden.add("clusterrolebindings")
+    plan = await plan_allow(store.reader, make_grant("team-a", "red", ["ann"]))
+    assert [it.partition("grants it: ")[2] for it in plan.notes] == [
+        "`kubectl create clusterrolebinding NAME --clusterrole=trainer-kai-user --user=USER`"
+    ]
 
 
 async def test_a_dry_run_writes_nothing(

@@ -7,9 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.workloads.simulate_objects import queue
+from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.decode import decode, encode
 from trainer_kai.api.kai_kinds import PodGroup, Queue, QueueResource, QueueResources
 from trainer_kai.cli.commands.queue.write_plan import effective_access
+from trainer_kai.cli.output.cluster_totals import cluster_total, quota_notes, total_lines
 from trainer_kai.cli.output.queue_tables import as_json, as_text, read_queues
 from trainer_kai.errors import ConfigError
 from trainer_kai.policy.queueing.queue_access import EffectiveQueueAccess
@@ -66,6 +68,51 @@ def test_they_are_shown_as_a_tree() -> None:
     ]
 
 
+def node_with(gpus: int, **spec: Any) -> Node:
+    amounts = {"nvidia.com/gpu": str(gpus), "cpu": "96", "memory": "800Gi"}
+    fields = {"metadata": {"name": "n"}, "spec": spec, "status": {"allocatable": amounts}}
+    return decode(Node, encode(fields))
+
+
+def test_with_nodes_there_are_fair_shares_and_who_borrows() -> None:
+    """A cordoned node does not count."""
+    total = cluster_total([node_with(16), node_with(8, unschedulable=True)])
+    assert total.gpu == 16000
+    given = [
+        {
+            **queue(name, quota),
+            "status": {
+                "allocated": {"nvidia.com/gpu": used},
+                "requested": {"nvidia.com/gpu": requested},
+            },
+        }
+        for name, quota, used, requested in (("a", 8, "12", "16"), ("b", 4, "1", "1"))
+    ]
+    flat = queues(*given, queue("rich", 200))
+    amounts, _ = read_queues(flat, (), total)
+    assert {it.name: it.fair_share[2] for it in amounts} == {"a": 15000, "b": 1000, "rich": 0}
+    assert "FAIR SHARE" in as_text(amounts, access_of(flat), "open").splitlines()[0]
+    assert [*total_lines(amounts, total)] == [
+        "GPUs of nodes that take pods: 16, used 13, idle 3; quotas of the top queues: 212",
+        (
+            "GPUs over quota, which can be reclaimed: a (4); quotas that are not used: rich (200), "
+            "b (3)"
+        ),
+    ]
+    assert [*quota_notes(amounts, total)] == [
+        (
+            "queue rich has a quota of 200 GPU, more than all nodes have (16 GPU): `trainer-kai "
+            "queue set rich --gpu-quota N`"
+        )
+    ]
+
+
+def test_a_held_queue_is_marked() -> None:
+    """Beside its access."""
+    text = as_text(read_queues(RESEARCH)[0], access_of(RESEARCH), "open", {"deep": ", held"})
+    assert text.splitlines()[3].endswith("closed from team-a, held")
+
+
 def test_parts_of_gpus_are_shown_in_hundredths() -> None:
     """That is what queues are charged for shares of GPUs."""
     status = {"allocated": {"nvidia.com/gpu": "1130m"}, "requested": {"nvidia.com/gpu": "1830m"}}
@@ -110,6 +157,7 @@ def test_a_program_gets_numbers() -> None:
         "parent": "research",
         "quota": {"cpu": None, "memory": None, "gpu": 8},
         "limit": {"cpu": None, "memory": None, "gpu": 12},
+        "fairShare": None,
         "allocated": {"cpu": 1.5, "memory": 2 * 2**30, "gpu": 9.5},
         "requested": {"cpu": 3, "memory": 2 * 2**30, "gpu": 12},
         "reclaimGoal": "fair-share",

@@ -11,9 +11,11 @@ from tests.support.workloads.jobsets import RUNTIMES, UID, recorded
 from tests.support.workloads.simulate_objects import pod, trainjob
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import JOB_INDEX, JOBSET_NAME, POD_GROUP, REPLICATED_JOB, SUBGROUP
+from trainer_kai.api.resources import JOBSETS
 from trainer_kai.cli.commands.simulate.create_pods import create_missing_objects
 from trainer_kai.cli.input.cluster import InputCluster, read_cluster
 from trainer_kai.cli.input.documents import Document
+from trainer_kai.errors import ConfigError
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 
 RULES = GroupingRules("bundled", "kai-scheduler", "default-queue")
@@ -120,19 +122,24 @@ def test_two_trainjobs_are_two_jobsets() -> None:
         runtime("torch-distributed"),
     )
 
-    uids = {it.metadata.uid for it in inputs.cluster.jobsets.values()}
+    uids = {it.metadata.uid for it in inputs.cluster.workload_objects[JOBSETS].values()}
     owners = {it.metadata.owner_references[0].uid for it in inputs.cluster.pod_groups.values()}
     assert uids == owners == {"default.a", "default.b"}
 
 
 def test_a_trainjob_without_its_runtime_is_reported() -> None:
-    """It is in no file."""
-    inputs = grouped(trainjob("job", "none"))
+    """It is in no file; if the plan then has no pods at all, that is an error."""
+    message = "its ClusterTrainingRuntime none is in no file. Add the file with another -f"
+    inputs = grouped(trainjob("job", "none"), pod("other"))
 
-    assert inputs.notes == [
-        "TrainJob default/job: ignored: its ClusterTrainingRuntime none is in no file"
+    assert inputs.notes == [f"TrainJob default/job: ignored: {message}"]
+    assert [key.name for key in inputs.cluster.pods] == ["other"]
+    with pytest.raises(ConfigError) as refused:
+        grouped(trainjob("job", "none"), trainjob("second", "none"))
+    assert [*map(str, refused.value.faults)] == [
+        f"TrainJob default/job: {message}",
+        f"TrainJob default/second: {message}",
     ]
-    assert not inputs.cluster.pods
 
 
 def test_a_trainjob_that_never_runs_is_reported() -> None:

@@ -81,6 +81,16 @@ def test_what_budgets_mean_is_chosen(*, arguments: str, keeps: bool) -> None:
     assert chosen.policies.is_budget_strict is keeps
 
 
+def test_the_placement_is_chosen_by_a_shard_and_then_by_the_option() -> None:
+    """For pods with GPUs and those without."""
+    shard = resource_reservation_pod(placementStrategy={"gpu": "fragmentation", "cpu": "spread"})
+    assert policies(shard).minds_fragments == (False, True)
+    chosen = scheduler_config(inputs(shard), (), placement="fragmentation").policies
+    assert chosen.minds_fragments == (True, True)
+    chosen = scheduler_config(inputs(shard), (), placement="spread").policies
+    assert (chosen.minds_fragments, chosen.spreads_shares) == ((False, False), True)
+
+
 def test_of_a_snapshot_plugins_count_that_are_named() -> None:
     """A shard beside it has the last word."""
     only: dict[str, Any] = {"proportion": {}}

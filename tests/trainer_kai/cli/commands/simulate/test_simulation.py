@@ -102,6 +102,14 @@ WHOLE: Document = {
         {"name": "n1", "idleGpus": 1, "releasingGpus": 0},
         {"name": "n2", "idleGpus": 1, "releasingGpus": 0},
     ],
+    "unusableGpus": {
+        "idle": 2,
+        "byCause": {"node_too_small": 2},
+        "nodes": [
+            {"name": "n1", "byCause": {"node_too_small": 1}},
+            {"name": "n2", "byCause": {"node_too_small": 1}},
+        ],
+    },
 }
 
 

@@ -50,11 +50,13 @@ research   16      -       16           13     -            8
 
 PODGROUP             QUEUE    PLACED   WAITING   REASON
 default/big          team-b   0        2         ExceedsLimit
-  Queue team-b has a limit of 12 GPU and uses 8 GPU; the PodGroup requests 8 GPU more. It can start
-  when pods of queue team-b release 4 GPU or its limit is raised to 16 GPU
+  Queue team-b has a limit of 12 GPU and uses 8 GPU; the PodGroup requests 8 GPU more. It cannot
+  start before pods of queue team-b release 4 GPU or its limit is raised to 16 GPU. After that it
+  can start when the nodes that it fits have enough free for 2 of its pods (8 GPU)
 default/lost         nobody   0        1         QueueMissing
-  Queue nobody does not exist. It can start when queue nobody is created, or when it names an
-  existing queue: team-a, team-b
+  Queue nobody does not exist. It cannot start before queue nobody is created, or before it names
+  another queue (suspend its workload, change the label kai.scheduler/queue, and resume it): team-a,
+  team-b
 default/old          team-b   1        0         -
 default/pg-job-UID   team-a   4        0         -
 default/quick        team-b   4        0         -
@@ -289,3 +291,20 @@ def test_evicted_pods_are_in_the_order_of_names() -> None:
     words = as_text(_taken(a="2026-01-05T08:00:00Z", b=NOW)).split()
 
     assert words.index("default/a-0") < words.index("default/b-0")
+
+
+def test_idle_gpus_that_no_pod_can_use_are_told_by_node() -> None:
+    """Below the nodes; if nothing waits nothing is told."""
+    few_cpus = node("n1", 8)
+    few_cpus["status"]["allocatable"]["cpu"] = "4"
+    objects = [queue("team-a"), few_cpus, node("n2", 1), group("a", 1, "team-a")]
+    waiting = pod("a-0", "a", 2)
+    waiting["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "8"
+    text = drawn(*objects, waiting)
+    part = next(it for it in text.split("\n\n") if it.startswith("UNUSABLE"))
+    assert part.splitlines() == [
+        "UNUSABLE",
+        "  9 of 9 idle GPUs suit no pod that waits: 8 for want of CPU, 1 as too few on one node",
+        "  they are on n1 (8 for want of CPU), n2 (1 as too few on one node)",
+    ]
+    assert "UNUSABLE" not in drawn(*objects)

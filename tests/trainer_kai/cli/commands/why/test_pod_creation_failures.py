@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.case import Case, ids
 from tests.trainer_kai.cli.commands.why.trainjob_cluster import TrainJobCluster
-from trainer_kai.cli.commands.why.report import WorkloadState
+from trainer_kai.policy.workloads.state import WorkloadState
 
 Change: TypeAlias = Callable[[TrainJobCluster], None]
 Expected: TypeAlias = tuple[str, ...]

@@ -15,7 +15,7 @@ from tests.trainer_kai.cli.commands.why.trainjob_cluster import (
 )
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import JOBSETS, LEASES, PODGROUPS, QUEUES
-from trainer_kai.cli.commands.why.report import WorkloadState
+from trainer_kai.policy.workloads.state import WorkloadState
 
 Change: TypeAlias = Callable[[TrainJobCluster], None]
 Expected: TypeAlias = tuple[str, ...]

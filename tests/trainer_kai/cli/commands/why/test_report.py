@@ -11,15 +11,15 @@ from tests.trainer_kai.cli.commands.why.trainjob_cluster import (
     TrainJobCluster,
     without_capacity,
 )
-from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.meta import Key
-from trainer_kai.api.resources import LEASES, TRAINJOBS
-from trainer_kai.cli.commands.plan.preview import Preview, PreviewContext, preview_jobset
+from trainer_kai.api.resources import LEASES, PODGROUPS, TRAINJOBS
+from trainer_kai.cli.commands.plan.preview import Preview, PreviewContext, preview_workload
 from trainer_kai.cli.commands.why import podgroups
 from trainer_kai.cli.commands.why.output import as_json, as_text
-from trainer_kai.cli.commands.why.report import WorkloadState
 from trainer_kai.errors import ConfigError
 from trainer_kai.kube.rest.response import Forbidden
+from trainer_kai.policy.workloads.state import WorkloadState
+from trainer_kai.policy.workloads.workload import Workload
 
 GROUP: Final = f"pg-job-{UID}"
 _JSON_COUNTS: Final = [
@@ -152,6 +152,31 @@ async def test_expected_pods_do_not_make_the_podgroup_wait(forbidden: set[str]) 
     assert early.unknown == ()
 
 
+async def test_expected_segments_are_of_their_replicated_job() -> None:
+    """The PodGroup alone says so, by the sub-groups above them."""
+    cluster = TrainJobCluster("deepspeed-distributed")
+    cluster.store.forbidden = {"jobsets"}
+    (group,) = cluster.groups.values()
+    whole, name = "launcher-replica-0", "launcher-replica-0-segment-0"
+    group["spec"]["subGroups"][-1:] = [
+        {"name": whole, "minSubGroup": 1, "parent": "launcher"},
+        {"name": name, "minMember": 1, "parent": whole},
+    ]
+    annotations = group["metadata"]["annotations"]
+    anticipated = annotations["trainer-kai.dev/anticipated"]
+    annotations["trainer-kai.dev/anticipated"] = anticipated.replace(
+        '-replica-"', '-replica-0-segment-"'
+    )
+    cluster.store.put(PODGROUPS, group)
+    cluster.running("node", 3)
+
+    report = await cluster.why()
+
+    assert [(it.state, it.note) for it in report.podgroups] == [
+        (WorkloadState.RUNS, "the pods of launcher are created when the others are Ready")
+    ]
+
+
 async def test_stages_are_known_from_groups_alone() -> None:
     """Most users may not read JobSets."""
     cluster = TrainJobCluster(TUNE)
@@ -218,7 +243,7 @@ async def test_a_pod_of_no_jobset_is_asked_about_itself() -> None:
 
 @pytest.mark.parametrize("name", ["Complete", "Failed"])
 async def test_of_what_is_over_nothing_more_is_asked(name: str) -> None:
-    """One request, and nothing waits; of a pod that is left one more."""
+    """Two requests, and nothing waits; of a pod that is left one more."""
     cluster = TrainJobCluster()
     cluster.pods("node")
     finished = {"type": name, "status": "True", "reason": "Why", "message": "so"}
@@ -228,20 +253,38 @@ async def test_of_what_is_over_nothing_more_is_asked(name: str) -> None:
     report = await cluster.why()
 
     assert (report.state.value, report.waits) == (name.lower(), False)
-    assert len(cluster.store.requests) == 1
+    assert len(cluster.store.requests) == 2
     assert await cluster.why("job-node-0-1") == report
-    assert len(cluster.store.requests) == 3
+    assert len(cluster.store.requests) == 5
+
+
+async def test_what_is_over_still_tells_its_last_eviction() -> None:
+    """The PodGroup keeps the record as long as the TrainJob exists."""
+    cluster = TrainJobCluster()
+    record = {"at": _THEN, "message": "default/b gets its resources", "evictions": 1}
+    cluster.groups[""]["metadata"]["annotations"] = {
+        "trainer-kai.dev/last-eviction": json.dumps(record)
+    }
+    cluster.condition(*NO_ROOM_REASONS)
+    finished = {"type": "Complete", "status": "True"}
+    cluster.trainjob["status"] = {"conditions": [finished]}
+    cluster.store.put(TRAINJOBS, cluster.trainjob)
+    report = await cluster.why()
+
+    assert report.state.value == "complete"
+    (note,) = report.notes
+    assert note.startswith(f"PodGroup {GROUP} was evicted at {_THEN}: default/b gets")
 
 
 async def test_a_jobset_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read after the plan, such as the Lease and Events, is added to the same report."""
     plans = []
 
-    def counted(jobset: JobSet, context: PreviewContext) -> Preview:
-        plans.append(jobset.metadata.name)
-        return preview_jobset(jobset, context)
+    def counted(workload: Workload, context: PreviewContext) -> Preview:
+        plans.append(workload.metadata.name)
+        return preview_workload(workload, context)
 
-    monkeypatch.setattr(podgroups, "preview_jobset", counted)
+    monkeypatch.setattr(podgroups, "preview_workload", counted)
     cluster = TrainJobCluster()
     cluster.pods("node", 1)
     cluster.event("Job job-node-0", "FailedCreate", "exceeded quota")
@@ -255,7 +298,7 @@ async def test_a_jobset_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_few_requests_are_sent() -> None:
-    """TrainJob, JobSet, PodGroups, pods; and the Lease if pods wait."""
+    """TrainJob, JobSet, PodGroups, pods; the Lease, who holds the room and nodes if pods wait."""
     cluster = TrainJobCluster()
     cluster.running("node", 4)
     await cluster.why()
@@ -264,7 +307,7 @@ async def test_few_requests_are_sent() -> None:
     cluster = TrainJobCluster()
     without_capacity(cluster)
     await cluster.why()
-    assert len(cluster.store.requests) == 5
+    assert len(cluster.store.requests) == 8
 
 
 async def test_a_program_gets_plain_values() -> None:

@@ -368,7 +368,7 @@ async def test_a_job_of_a_trainjob() -> None:
 
     assert (report.kind, report.key.name) == ("TrainJob", "job")
     assert [it.podgroup.replicated_jobs for it in report.podgroups] == [{"model-initializer"}]
-    assert report.notes == ("only the PodGroup of Job plain is shown",)
+    assert report.notes == ("Job plain belongs to TrainJob job: only its PodGroup is shown",)
 
 
 async def test_a_job_that_does_not_exist() -> None:

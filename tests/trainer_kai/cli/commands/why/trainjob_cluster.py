@@ -10,13 +10,14 @@ from tests.support.fakes.readonly_server import ReadOnlyApiServer
 from tests.support.workloads.jobsets import UID, admitted, recorded
 from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import EVENTS, JOBSETS, LEASES, PODGROUPS, PODS, QUEUES, TRAINJOBS
-from trainer_kai.cli.commands.plan.preview import PreviewContext, preview_jobset
+from trainer_kai.cli.commands.plan.preview import PreviewContext, preview_workload
 from trainer_kai.cli.commands.why.fetch import fetch_report
 from trainer_kai.cli.commands.why.report import TrainJobReport
 from trainer_kai.cli.commands.why.snapshot import WhySubject
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
 from trainer_kai.kube.client import Client, NoRequestObserver
 from trainer_kai.policy.podgroups.manifests import GroupingMode
+from trainer_kai.policy.workloads.jobset import jobset_workload
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 NO_ROOM_REASONS: Final = (
@@ -39,9 +40,8 @@ class TrainJobCluster:
         self.jobset: dict[str, Any] = msgspec.to_builtins(jobset)
         owner = {"kind": "TrainJob", "name": "job", "uid": "uid-job", "controller": True}
         self.jobset["metadata"] |= {"name": "job", "ownerReferences": [owner]}
-        created = preview_jobset(
-            jobset, PreviewContext(mode, _SCHEDULER, "default-queue")
-        ).manifests
+        context = PreviewContext(mode, _SCHEDULER, "default-queue")
+        created = preview_workload(jobset_workload(jobset), context).manifests
         self.groups: dict[str, dict[str, Any]] = {
             group["metadata"]["name"].removeprefix(f"pg-job-{UID}").removeprefix("-"): group
             for group in created
@@ -137,10 +137,14 @@ class TrainJobCluster:
 
     async def why(self, pod: str = "", job: str = "") -> TrainJobReport:
         """Return the report on the TrainJob, or on a pod or Job."""
+        kind = "Pod" if pod else "Job" if job else "TrainJob"
+        return await self.why_of(kind, pod or job or "job")
+
+    async def why_of(self, kind: str, name: str) -> TrainJobReport:
+        """Return the report on an object; "" is any kind."""
         access = RestConfig("https://fake", StaticToken(""), namespace="default")
         client = Client(access, self.store, VirtualClock(NOW), NoRequestObserver())
-        kind = "Pod" if pod else "Job" if job else "TrainJob"
-        key = Key("default", pod or job or "job")
+        key = Key("default", name)
         return await fetch_report(client, WhySubject(kind, key, _SCHEDULER, "default-queue"))
 
 

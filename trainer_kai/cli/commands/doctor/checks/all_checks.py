@@ -116,7 +116,7 @@ CHECKS: Final[Mapping[str, Check]] = {
         lambda it: both(it.configurations, it.namespaces), dry_runs.check_namespaces
     ),
     dry_runs.TRAINJOB_CHECK: _reads(lambda it: it.jobset, dry_runs.check_jobset),
-    "invalid TrainJob dry run": _reads(
+    dry_runs.INVALID_TRAINJOB_CHECK: _reads(
         lambda it: it.trainjob,
         dry_runs.check_refusal,
         (has_policy_only, "not checked: the policy refuses no TrainJobs"),

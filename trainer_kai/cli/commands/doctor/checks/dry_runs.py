@@ -26,6 +26,7 @@ from trainer_kai.cli.commands.doctor.facts import (
     CannotTell,
     CheckFinding,
     DryRun,
+    Fact,
     Findings,
     InstallationFacts,
     Obj,
@@ -45,6 +46,7 @@ from trainer_kai.kube.rest.response import ErrorDetails
 
 _MODE_POLICY: Final = "policy"
 TRAINJOB_CHECK: Final = "TrainJob dry run"  # the main check
+INVALID_TRAINJOB_CHECK: Final = "invalid TrainJob dry run"  # users may make this one as well
 _MUTATE: Final = "/mutate/"
 _OUR_PREFIXES: Final = (KAI_PREFIX, TRAINER_KAI_PREFIX, POD_GROUP)
 _DENIED: Final = re.compile(
@@ -201,6 +203,23 @@ def refused_by(facts: InstallationFacts, dry_run: DryRun) -> DryRunRefusal | Non
     configurations = facts.manifests.configurations
     hooks = frozenset(hook.name for it in configurations for hook in it.hooks)
     return parse_refusal(dry_run.refusal, hooks, frozenset(it.name for it in configurations))
+
+
+def deciding_check(facts: InstallationFacts) -> str:
+    """Return the check that says to a user whether TrainJobs are admitted; "" if it may make none.
+
+    JobSets are created by Trainer, and few users may create them.
+    """
+    if not _lacks_right(facts, facts.jobset):
+        return TRAINJOB_CHECK
+    return "" if _lacks_right(facts, facts.trainjob) else INVALID_TRAINJOB_CHECK
+
+
+def _lacks_right(facts: InstallationFacts, dry_run: Fact[DryRun]) -> bool:
+    if isinstance(dry_run, Unread):
+        return dry_run.reason.startswith("you may not ")
+    refused = refused_by(facts, dry_run)
+    return refused is not None and refused.by is RefusedBy.ROLES
 
 
 def namespace_selectors(facts: InstallationFacts) -> list[Obj]:

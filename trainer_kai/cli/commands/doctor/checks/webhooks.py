@@ -6,7 +6,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from trainer_kai.api.names import DEVICE_ACCESS_WEBHOOK, GPU_SHARE_WEBHOOK, JOBSET
+from trainer_kai.api.names import (
+    DEVICE_ACCESS_WEBHOOK,
+    GPU_SHARE_WEBHOOK,
+    JOB_GANG_WEBHOOK,
+    JOBSET,
+)
 from trainer_kai.cli.commands.doctor.expected import ExpectedConfiguration, ExpectedWebhook
 from trainer_kai.cli.commands.doctor.facts import (
     UNKNOWN_VALUE,
@@ -30,7 +35,7 @@ _MUTATING: Final = "MutatingWebhookConfiguration"
 _BUNDLED: Final = "bundled"
 _DEVICE_SETTING: Final = "ADMISSION_NVIDIA_VISIBLE_DEVICES"
 # The match conditions that exclude other workloads.
-_OUR_CONDITIONS: Final = ("of-a-trainjob", "of-our-scheduler", "requests-a-share")
+_OUR_CONDITIONS: Final = ("of-ours", "of-our-scheduler", "requests-a-share")
 
 
 def check_configurations(facts: InstallationFacts, found: Sequence[Obj]) -> Findings:
@@ -48,11 +53,13 @@ def check_configurations(facts: InstallationFacts, found: Sequence[Obj]) -> Find
 
 
 def _required(wanted: ExpectedConfiguration, facts: InstallationFacts) -> ExpectedConfiguration:
-    """Return a configuration without the webhook for shares where none are bound by ours."""
+    """Return a configuration without the webhooks for what our scheduler does not do here."""
     is_off = webhook_setting(facts, "GPU_SHARING_ENABLED", "true").lower() == "false"
-    if webhook_setting(facts, "MODE", _BUNDLED) == _BUNDLED and not is_off:
+    is_bundled = webhook_setting(facts, "MODE", _BUNDLED) == _BUNDLED
+    if is_bundled and not is_off:
         return wanted
-    hooks = tuple(it for it in wanted.hooks if it.name != GPU_SHARE_WEBHOOK)
+    unused = {GPU_SHARE_WEBHOOK} if is_bundled else {GPU_SHARE_WEBHOOK, JOB_GANG_WEBHOOK}
+    hooks = tuple(it for it in wanted.hooks if it.name not in unused)
     return msgspec.structs.replace(wanted, hooks=hooks)
 
 

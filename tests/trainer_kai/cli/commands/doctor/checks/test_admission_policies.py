@@ -17,7 +17,7 @@ from trainer_kai.cli.commands.doctor.expected import expected_manifests
 from trainer_kai.cli.commands.doctor.facts import InstallationFacts, require
 
 _JOBSETS = "trainer-kai-jobsets"
-_ALL = f"trainer-kai-configmaps, trainer-kai-gpu-sharing, trainer-kai-jobs, {_JOBSETS} and 12 more"
+_ALL = f"trainer-kai-configmaps, trainer-kai-gpu-sharing, trainer-kai-jobs, {_JOBSETS} and 13 more"
 _OPEN = "other accounts can write the fields that the processes rely on"
 Change = Callable[[Any, Any], None]
 

@@ -42,7 +42,7 @@ def called_at(path: str) -> Callable[[Any], None]:
 
 
 def without_webhook(found: Any) -> None:
-    found[0]["webhooks"].pop()
+    found[0]["webhooks"].pop(3)
 
 
 def without_rule(found: Any) -> None:
@@ -53,7 +53,7 @@ def without_rule(found: Any) -> None:
 def unconditional(found: Any) -> None:
     """Ask the first one about every JobSet."""
     conditions = found[0]["webhooks"][0]["matchConditions"]
-    conditions[:] = [it for it in conditions if it["name"] != "of-a-trainjob"]
+    conditions[:] = [it for it in conditions if it["name"] != "of-ours"]
 
 
 def unconditional_by_name(found: Any) -> None:
@@ -114,7 +114,7 @@ CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
         unconditional,
         (
             "fault",
-            f"kai-trainer, {CREATE}: match condition of-a-trainjob matches everything: {BLOCKS}",
+            f"kai-trainer, {CREATE}: match condition of-ours matches everything: {BLOCKS}",
         ),
     ),
     Case(
@@ -122,7 +122,7 @@ CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
         unconditional_by_name,
         (
             "fault",
-            f"kai-trainer, {CREATE}: match condition of-a-trainjob matches everything: {BLOCKS}",
+            f"kai-trainer, {CREATE}: match condition of-ours matches everything: {BLOCKS}",
         ),
     ),
     Case(
@@ -165,7 +165,7 @@ CHANGED: list[Case[Callable[[Any], None], tuple[str, str]]] = [
     Case(
         "what an API server fills in",
         filled,
-        ("ok", "kai-trainer has its 4 webhooks, as in the manifests"),
+        ("ok", "kai-trainer has its 6 webhooks, as in the manifests"),
     ),
 ]
 
@@ -190,9 +190,10 @@ def test_beside_kai_no_webhook_prepares_shares() -> None:
         configurations=webhook_configurations(change=without_webhook)
     )
 
-    for setting in ({"TRAINER_KAI_MODE": "external"}, {"TRAINER_KAI_GPU_SHARING_ENABLED": "false"}):
+    off = {"TRAINER_KAI_GPU_SHARING_ENABLED": "false"}
+    for setting, count in (({"TRAINER_KAI_MODE": "external"}, 4), (off, 5)):
         found = check_results(with_settings(facts, **setting), "webhooks")
-        assert found[0] == ("ok", "kai-trainer has its 3 webhooks, as in the manifests")
+        assert found[0] == ("ok", f"kai-trainer has its {count} webhooks, as in the manifests")
     assert check_results(with_settings(facts), "webhooks")[0][0] == "fault"
 
 

@@ -1,0 +1,1 @@
+"""Devices by ResourceClaim on the real control plane, with simulated ResourceSlices."""

@@ -1,0 +1,1 @@
+"""The Kubeflow SDK of users, in an environment of its own, against all our processes."""

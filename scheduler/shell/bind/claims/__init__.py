@@ -1,0 +1,1 @@
+"""Devices of ResourceClaims, written before a pod is bound, and released if it is not."""

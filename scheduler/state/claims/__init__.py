@@ -1,0 +1,1 @@
+"""ResourceClaims: the devices of nodes, what pods request of them, and what is allocated."""

@@ -1,0 +1,271 @@
+"""CEL expressions that select devices: each is compiled once, and bounded in what it costs.
+
+An expression that fails on a device, or returns no boolean, does not match it; the first such
+failure is kept for the message. The library bounds what one evaluation may repeat and how deep it
+may nest. What it may cost on one device, and on all, is bounded here by its text.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+from scheduler.state.claims.cel_functions import FUNCTIONS, CelMap, quantity, semver
+from scheduler.state.claims.selector_cost import LOOPS, most_steps
+from trainer_kai.api.bounds import LOOPING_SELECTOR_CHARACTERS, SELECTOR_CHARACTERS
+from trainer_kai.api.device_kinds import Device, DeviceAttribute
+from trainer_kai.api.quantity import QuantityError
+
+_MOST_KNOWN: Final = 4096  # expressions that are kept compiled
+_MOST_DEVICES: Final = 16_384  # different devices on which one expression is evaluated
+_MOST_STEPS: Final = 20_000  # of one expression on one device
+_MOST_STEPS_OF_ALL: Final = 1_000_000  # of one expression on all devices
+_ERROR_CHARACTERS: Final = 200
+_LITERAL: Final = re.compile(r"\"([^\"\\\n]*)\"|'([^'\\\n]*)'")
+# What could read an attribute whose name is not in the text; beside loops all but plain accesses.
+_ANY: Final = re.compile(
+    r"[+{\\]|\"\"\"|'''|\b(?:bind|size|replace|substring|join|split|format|reverse|trim|quote)\s*\("
+)
+_ANY_VALUE: Final = re.compile(r"\b(?:attributes|capacity)\s*\[\s*\](?!\s*[.\[),])")
+_ACCESS: Final = re.compile(
+    r"\bdevice\s*\.\s*(?:driver|allowMultipleAllocations|"
+    r"(?:attributes|capacity)\s*\[\s*\]\s*(?:\[\s*\]|\.\s*[A-Za-z_]\w*(?![\w]|\s*\()))(?!\s*\[)"
+)
+_DEVICE: Final = re.compile(r"\bdevice\b")
+
+CelValue: TypeAlias = str | int | bool | CelMap
+_Content: TypeAlias = tuple[object, ...]
+
+
+class Outcome(NamedTuple):
+    """Whether a device matches; *error* is why an expression has no answer."""
+
+    matches: bool
+    error: str = ""
+
+
+class SelectableDevice(NamedTuple):
+    """What expressions read of a device: by domain and name."""
+
+    driver: str
+    shares: bool  # several claims may have a part of it
+    attributes: Mapping[tuple[str, str], CelValue]
+    capacity: Mapping[tuple[str, str], CelMap]
+
+
+class _Value(Protocol):
+    def value(self) -> Any: ...
+
+
+class _Program(Protocol):
+    def eval(self, *, data: Mapping[str, Any]) -> _Value: ...
+
+
+class _Compiled:
+    """One expression, and its answers for devices with equal content."""
+
+    def __init__(self, text: str) -> None:
+        bare = _LITERAL.sub("", text)
+        self._is_opaque: Final = _is_opaque(text, bare)
+        steps = most_steps(text, bare, reads_all=self._is_opaque)
+        self._most_devices: Final = min(_MOST_DEVICES, max(1, _MOST_STEPS_OF_ALL // steps))
+        self.fault = _length_fault(text) or _cost_fault(steps)
+        self._program: _Program | None = None
+        self._answers: Final[dict[_Content, Outcome]] = {}
+        literals = ["".join(it) for it in _LITERAL.findall(text)]
+        self._domains: Final = tuple(dict.fromkeys(literals))
+        self._text: Final = text
+        if not self.fault:
+            try:
+                self._program = _environment().compile(text)
+            except RuntimeError as error:
+                self.fault = f"is no valid CEL expression: {_first_line(error)}"
+            except ModuleNotFoundError:
+                self.fault = "cannot be read: the package cel-expr-python is not installed"
+
+    def evaluate(self, device: SelectableDevice) -> Outcome:
+        content = self._content(device)
+        known = self._answers.get(content)
+        if known is None:
+            if self.fault or len(self._answers) >= self._most_devices:
+                return Outcome(
+                    False,  # noqa: FBT003 - no match
+                    self.fault or f"is evaluated on at most {self._most_devices} different devices",
+                )
+            known = self._answers[content] = self._evaluate(device)
+        return known
+
+    def _content(self, device: SelectableDevice) -> _Content:
+        """Return all that the answer depends on: mostly few of the attributes."""
+        attributes, capacity = device.attributes.items(), device.capacity.items()
+        text = "" if self._is_opaque else self._text
+        return (
+            device.driver,
+            device.shares,
+            tuple([(key, _hashable(it)) for key, it in attributes if not text or key[1] in text]),
+            tuple([(key, _hashable(it)) for key, it in capacity if not text or key[1] in text]),
+        )
+
+    def _evaluate(self, device: SelectableDevice) -> Outcome:
+        assert self._program is not None
+        try:
+            found = self._program.eval(data={"device": self._variables(device)}).value()
+        except RuntimeError as error:  # it repeats or nests too much
+            self.fault = f"costs too much: {_first_line(error)}"
+            return Outcome(False, self.fault)  # noqa: FBT003 - no match
+        if isinstance(found, bool):
+            return Outcome(found)
+        is_error = not isinstance(found, int | float | list | dict) and found is not None
+        text = _first_line(found) if is_error else f"returns {found!r}, not a boolean"
+        return Outcome(False, text[:_ERROR_CHARACTERS])  # noqa: FBT003 - no match
+
+    def _variables(self, device: SelectableDevice) -> dict[str, Any]:
+        """Return the device as a map; a domain that it lacks is empty, not an error."""
+        found: dict[str, Any] = {
+            "driver": device.driver,
+            "allowMultipleAllocations": device.shares,
+        }
+        for name, values in (("attributes", device.attributes), ("capacity", device.capacity)):
+            domains: dict[str, dict[str, Any]] = {it: {} for it in self._domains}
+            for (domain, it), value in values.items():
+                domains.setdefault(domain, {})[it] = value
+            found[name] = domains
+        return found
+
+
+class Selectors:
+    """The expressions of all claims and classes."""
+
+    def __init__(self) -> None:
+        self._known: Final[dict[str, _Compiled]] = {}
+
+    def fault(self, text: str) -> str:
+        """Return why an expression cannot be used, or ""."""
+        return self._compiled(text).fault
+
+    def evaluate(self, expressions: Iterable[str], device: SelectableDevice) -> Outcome:
+        """Say whether a device matches all of some expressions."""
+        outcome = Outcome(True)  # noqa: FBT003 - nothing is asked
+        for text in expressions:
+            outcome = self._compiled(text).evaluate(device)
+            if not outcome.matches:
+                return outcome
+        return outcome
+
+    def _compiled(self, text: str) -> _Compiled:
+        found = self._known.get(text)
+        if found is None:
+            if len(self._known) >= _MOST_KNOWN:  # the oldest one is dropped
+                del self._known[next(iter(self._known))]
+            found = self._known[text] = _Compiled(text)
+        return found
+
+
+def selectable(driver: str, device: Device) -> SelectableDevice:
+    attributes = {
+        _qualified(name, driver): value
+        for name, it in device.attributes.items()
+        if (value := _attribute_value(it)) is not None
+    }
+    capacity: dict[tuple[str, str], CelMap] = {}
+    for name, amount in device.capacity.items():
+        try:
+            capacity[_qualified(name, driver)] = quantity(amount.value)
+        except QuantityError:
+            continue
+    return SelectableDevice(driver, device.allow_multiple_allocations, attributes, capacity)
+
+
+def attribute_text(device: SelectableDevice, name: str) -> object:
+    """Return the value of an attribute by its full name; None if the device has none."""
+    domain, _, it = name.rpartition("/")
+    value = device.attributes.get((domain, it))
+    return None if value is None else (type(value).__name__, _hashable(value))
+
+
+def _attribute_value(it: DeviceAttribute) -> CelValue | None:
+    if it.version is not None:
+        try:
+            return semver(it.version)
+        except ValueError:
+            return None
+    if it.flag is not None:
+        return it.flag
+    return it.string if it.string is not None else it.number
+
+
+def _qualified(name: str, driver: str) -> tuple[str, str]:
+    domain, slash, it = name.partition("/")
+    return (domain, it) if slash else (driver, name)
+
+
+def _hashable(value: CelValue) -> object:
+    if isinstance(value, dict):
+        return (*value.items(),)
+    return (type(value).__name__, value)  # 1 and true are equal
+
+
+def _is_opaque(text: str, bare: str) -> bool:
+    """Say whether an expression may read any attribute, also one that it does not name."""
+    if "\\" in text or _ANY.search(bare):
+        return True
+    if LOOPS.search(bare):
+        return len(_ACCESS.findall(bare)) < len(_DEVICE.findall(bare))
+    return bool(_ANY_VALUE.search(bare))
+
+
+def _cost_fault(steps: int) -> str:
+    if steps <= _MOST_STEPS:
+        return ""
+    return f"costs too much: it may take more than {_MOST_STEPS} steps for one device"
+
+
+def _length_fault(text: str) -> str:
+    most = LOOPING_SELECTOR_CHARACTERS if LOOPS.search(text) else SELECTOR_CHARACTERS
+    if not text.strip():
+        return "is empty"
+    if len(text) <= most:
+        return ""
+    repeats = " that repeats a part of it" if most == LOOPING_SELECTOR_CHARACTERS else ""
+    return f"has {len(text)} characters, but an expression{repeats} may have at most {most}"
+
+
+def _first_line(it: object) -> str:
+    text = str(it).strip().split("\n")[0]
+    text = re.sub(r"^[A-Z_]+: (?:ERROR: )?", "", text)
+    return re.sub(r" \[[A-Z_]+\]$", "", text)[:_ERROR_CHARACTERS]
+
+
+@cache
+def _environment() -> Any:
+    """Return what all expressions are compiled in; imported only where there is one."""
+    from cel_expr_python import cel  # noqa: PLC0415 - 16 MB that few commands need
+    from cel_expr_python.ext import ext_bindings, ext_strings  # noqa: PLC0415 - likewise
+
+    types = {
+        "map": cel.Type.Map(cel.Type.STRING, cel.Type.DYN),
+        "string": cel.Type.STRING,
+        "int": cel.Type.INT,
+        "bool": cel.Type.BOOL,
+        "double": cel.Type.DOUBLE,
+    }
+    functions = [
+        cel.FunctionDecl(
+            it.name,
+            [
+                cel.Overload(
+                    f"{it.name}_{'_'.join(it.takes)}",
+                    return_type=types[it.returns],
+                    parameters=[types[name] for name in it.takes],
+                    is_member=it.is_member,
+                    impl=it.call,
+                )
+            ],
+        )
+        for it in FUNCTIONS
+    ]
+    return cel.NewEnv(
+        variables={"device": cel.Type.DYN},
+        extensions=[ext_bindings.ExtBindings(), ext_strings.ExtStrings()],
+        functions=functions,
+    )

@@ -1,0 +1,1 @@
+"""Tests of scheduler.shell.bind.claims."""

@@ -1,0 +1,1 @@
+"""Tests of ResourceClaims in the state."""

@@ -1,0 +1,1 @@
+"""Tests of trainer_kai.cli.commands.top."""

@@ -1,0 +1,1 @@
+"""`trainer-kai completion`: completion of commands and flags in a shell."""

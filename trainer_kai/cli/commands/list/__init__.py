@@ -1,0 +1,1 @@
+"""`trainer-kai list`: the workloads of a cluster, one a row."""

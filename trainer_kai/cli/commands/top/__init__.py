@@ -1,0 +1,1 @@
+"""`trainer-kai top`: the GPUs of each node, and what uses them."""
