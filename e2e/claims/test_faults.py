@@ -254,7 +254,7 @@ def _nodes_of(state: State) -> set[str]:
 async def test_a_device_goes_from_under_its_pod(
     claims_installation: Installation, claims_namespace: str
 ) -> None:
-    """Its pod keeps its claim; others get the devices that are left, and it is nobody's after."""
+    """The pod keeps its claim; other pods get the remaining devices, none the lost one."""
     cluster, api = claims_installation.cluster, claims_installation.cluster.api
     await api.create(template(claims_namespace, "one-gpu", one_gpu()))
     await _cordon(claims_installation, "node-1")

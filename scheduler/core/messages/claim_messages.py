@@ -61,7 +61,7 @@ def _notes(it: ClaimShortage) -> Iterator[str]:
     if it.is_search_limited:
         yield "the search for a combination ended at its bound, so there may be one"
     elif it.is_combination:
-        yield "those that are free do not fit together (all of the claims, constraints, counters)"
+        yield "the free devices do not fit together (all of the claims, constraints, counters)"
     if not it.needed and it.largest_free > MOST_CLAIM_DEVICES:
         yield f"a claim gets at most {MOST_CLAIM_DEVICES} devices, so request a number of them"
     if it.error:

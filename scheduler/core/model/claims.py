@@ -92,7 +92,7 @@ class ClaimDevices:
     is_gpu: Bools = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))  # [device]
     filters: tuple[DeviceFilter, ...] = ()
     selected: Bools = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
-    # [filter, device]; of those that are selected, which taints do not keep out
+    # [filter, device]: the selected devices whose taints the claim tolerates
     tolerated: Bools = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
     # [attribute, device] the code of its value, or NONE
     attributes: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int32))

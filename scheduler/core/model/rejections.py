@@ -168,7 +168,7 @@ class ClaimShortage(NamedTuple):
     request: str
     class_name: str
     needed: int  # devices on one node; 0 is all that match
-    insufficient: int  # of the nodes, those that have too few
+    insufficient: int  # nodes with too few
     devices: int  # that these nodes have
     not_selected: int = 0  # of these, each by its first reason
     tainted: int = 0

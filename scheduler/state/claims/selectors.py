@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from scheduler.state.claims.cel_functions import FUNCTIONS, CelMap, quantity, semver
-from scheduler.state.claims.selector_cost import LOOPS, most_steps
 from trainer_kai.api.bounds import LOOPING_SELECTOR_CHARACTERS, SELECTOR_CHARACTERS
 from trainer_kai.api.device_kinds import Device, DeviceAttribute
 from trainer_kai.api.quantity import QuantityError
@@ -21,6 +20,13 @@ _MOST_DEVICES: Final = 16_384  # different devices on which one expression is ev
 _MOST_STEPS: Final = 20_000  # of one expression on one device
 _MOST_STEPS_OF_ALL: Final = 1_000_000  # of one expression on all devices
 _ERROR_CHARACTERS: Final = 200
+_LOOPS: Final = re.compile(r"\b(?:all|exists|exists_one|existsOne|map|filter)\s*\(")
+_LONGER_TEXTS: Final = re.compile(r"\b(?:replace|join|format|quote)\s*\(")
+_REUSED: Final = re.compile(r"\b(?:bind|map)\s*\(")  # with + each can double what it was given
+_MOST_REPETITIONS: Final = 10_000  # as the library has it
+_ATTRIBUTES: Final = 64  # more than a device has
+_LEAST: Final = 50
+_COPIED: Final = 10  # characters in a step
 _LITERAL: Final = re.compile(r"\"([^\"\\\n]*)\"|'([^'\\\n]*)'")
 # What could read an attribute whose name is not in the text; beside loops all but plain accesses.
 _ANY: Final = re.compile(
@@ -67,7 +73,7 @@ class _Compiled:
     def __init__(self, text: str) -> None:
         bare = _LITERAL.sub("", text)
         self._is_opaque: Final = _is_opaque(text, bare)
-        steps = most_steps(text, bare, reads_all=self._is_opaque)
+        steps = _most_steps(text, bare, reads_all=self._is_opaque)
         self._most_devices: Final = min(_MOST_DEVICES, max(1, _MOST_STEPS_OF_ALL // steps))
         self.fault = _length_fault(text) or _cost_fault(steps)
         self._program: _Program | None = None
@@ -209,7 +215,7 @@ def _is_opaque(text: str, bare: str) -> bool:
     """Say whether an expression may read any attribute, also one that it does not name."""
     if "\\" in text or _ANY.search(bare):
         return True
-    if LOOPS.search(bare):
+    if _LOOPS.search(bare):
         return len(_ACCESS.findall(bare)) < len(_DEVICE.findall(bare))
     return bool(_ANY_VALUE.search(bare))
 
@@ -221,7 +227,7 @@ def _cost_fault(steps: int) -> str:
 
 
 def _length_fault(text: str) -> str:
-    most = LOOPING_SELECTOR_CHARACTERS if LOOPS.search(text) else SELECTOR_CHARACTERS
+    most = LOOPING_SELECTOR_CHARACTERS if _LOOPS.search(text) else SELECTOR_CHARACTERS
     if not text.strip():
         return "is empty"
     if len(text) <= most:
@@ -269,3 +275,25 @@ def _environment() -> Any:
         extensions=[ext_bindings.ExtBindings(), ext_strings.ExtStrings()],
         functions=functions,
     )
+
+
+def _most_steps(text: str, bare: str, *, reads_all: bool) -> int:
+    """Return how many steps of about a microsecond a text may take on one device, at most.
+
+    *bare* is the text without its literals; with *reads_all* it may read all attributes. The
+    library bounds only how often one evaluation repeats a part, and neither how long that part is
+    nor how long a text becomes that is joined to itself again and again.
+    """
+    doubles = len(_REUSED.findall(bare)) if "+" in bare else 0
+    growth = doubles + len(_LONGER_TEXTS.findall(bare))
+    size = (len(text) // (growth + 1) + 1) ** (growth + 1)  # of the longest value
+    items = bare.count(",") + 1
+    if reads_all:
+        items = max(items, _ATTRIBUTES)
+    if doubles or "split" in bare:
+        items = max(items, size)
+    repetitions = 1
+    for _ in _LOOPS.findall(bare):
+        repetitions = min(repetitions * items, _MOST_REPETITIONS)
+    steps = len(text) + (size // _COPIED if growth else 0)
+    return _LEAST + repetitions * steps

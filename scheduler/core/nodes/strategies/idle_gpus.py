@@ -59,7 +59,7 @@ class UnusableGpus(NamedTuple):
 
 
 class _Idle(NamedTuple):
-    """What is idle on each node; of GPUs that nobody can get nothing is."""
+    """What is idle on each node; GPUs that no pod can get do not count."""
 
     amounts: Ints  # [node, resource]
     whole: Ints  # [node] GPUs of any resource
