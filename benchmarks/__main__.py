@@ -12,6 +12,7 @@ from benchmarks import (
     event_loop,
     gang_streams,
     incremental,
+    line,
     list_workloads,
     modules,
     packing,
@@ -51,6 +52,7 @@ _BY_NAME: Final = {
     "ablation": ablation,
     "gang_streams": gang_streams,
     "packing": packing,  # it has options
+    "line": line,  # likewise
     "pod_templates": pod_templates,
 }
 _WITHOUT_CHAIN: Final = {
@@ -67,12 +69,13 @@ _WITHOUT_CHAIN: Final = {
     "ablation",
     "gang_streams",
     "packing",
+    "line",
     "pod_templates",
 }
 
 if __name__ == "__main__":
     names = sys.argv[1:] or list(_ALL)
-    if names[0] == "packing":  # what follows are its options
+    if names[0] in {"packing", "line"}:  # what follows are its options
         del names[1:]
     known = _ALL | _BY_NAME
     unknown = [name for name in names if name not in known]

@@ -1,16 +1,23 @@
 """The entry of the core: runs the actions on a snapshot, and returns the plan."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from scheduler.core.actions.allocate import allocate
 from scheduler.core.actions.consolidate import consolidate
 from scheduler.core.actions.drain import drain_queues
+from scheduler.core.actions.line import (
+    line_changes,
+    line_note,
+    next_line_event_at,
+    with_line_note,
+)
 from scheduler.core.actions.reclaim_preempt import preempt, reclaim
 from scheduler.core.actions.stale_gang import evict_stale_gangs
 from scheduler.core.eviction.failures import explained
-from scheduler.core.model.rejections import CheckedRemedy
+from scheduler.core.model.line import LineNote
+from scheduler.core.model.rejections import CheckedRemedy, Rejection
 from scheduler.core.model.result import Plan, PlanStats, Policies
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.remedies import checked_remedies
@@ -63,18 +70,9 @@ def plan(
 
 def _result(session: Session, unbound_count: int, limits: PlanLimits) -> Plan:
     allocations = tuple(session.allocations[unbound_count:])
-    rejections = tuple(
-        explained(
-            session.rejections, session.failures, session.snapshot.podgroups, session.policies
-        )
-    )
+    note, changes = line_note(session), line_changes(session)
     remedies = checked_remedies(session, limits.remedies, limits.remedy_checks)
-    rejections = tuple(
-        replace(it, also_needed=remedies[it.podgroup].also_needed)
-        if it.podgroup in remedies
-        else it
-        for it in rejections
-    )
+    rejections = tuple(_with_notes(session, note, remedies))
     withheld = sum(it.eviction_failure.is_rate_limited for it in rejections)
     return Plan(
         allocations=allocations,
@@ -83,5 +81,19 @@ def _result(session: Session, unbound_count: int, limits: PlanLimits) -> Plan:
         stats=PlanStats(len(allocations), len(rejections), withheld=withheld, **session.stats),
         evictions=tuple(session.evictions),
         relocations=tuple(session.relocations),
+        line=changes,
+        line_note=note,
+        line_at=next_line_event_at(session, changes) if session.snapshot.queues.reserving else None,
         remedies=remedies,
     )
+
+
+def _with_notes(
+    session: Session, note: LineNote | None, remedies: Mapping[int, CheckedRemedy]
+) -> Iterator[Rejection]:
+    """Yield the rejections with all that is known when the plan is over."""
+    podgroups, policies = session.snapshot.podgroups, session.policies
+    for it in explained(session.rejections, session.failures, podgroups, policies):
+        one = it if note is None else with_line_note(it, note)
+        remedy = remedies.get(it.podgroup)
+        yield one if remedy is None else replace(one, also_needed=remedy.also_needed)

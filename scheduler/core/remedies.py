@@ -9,6 +9,7 @@ numbers.
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
+from scheduler.core.actions.strict_queues import head_before
 from scheduler.core.gang import tasks_to_allocate
 from scheduler.core.messages.rejection_messages import what_would_help
 from scheduler.core.model.rejections import (
@@ -38,7 +39,7 @@ _LIFTABLE: Final = frozenset(
 
 
 _MOST_REPEATED: Final = 4  # of the attempts of a plan
-_Key: TypeAlias = tuple[NominationAccess, RequestKey]
+_Key: TypeAlias = tuple[NominationAccess, bool, RequestKey]
 
 
 class _Lifted(NamedTuple):
@@ -104,15 +105,28 @@ class _RemedyCheck:
         self._failures: Final[dict[_Key, FitErrors | None]] = {}
 
     def also_needed(self, row: int) -> str:
-        """Say what is in the way when the bound is lifted, all bounds before the nodes."""
+        """Say what is in the way when the bound is lifted.
+
+        All bounds before the head of a strict queue, and that before the nodes.
+        """
         session = self._session
-        details, reason = session.rejections[row].details, session.rejections[row].reason
         if row not in session.attempts:
             session.attempts.add(row, tasks_to_allocate(session.snapshot.podgroups[row].tree))
+        if session.kept.is_held and session.may_take_kept(row):
+            with session.kept.lifted():
+                return self._also_needed(row)
+        return self._also_needed(row)
+
+    def _also_needed(self, row: int) -> str:
+        session = self._session
+        details, reason = session.rejections[row].details, session.rejections[row].reason
         lifted: list[_Lifted] = []
         if isinstance(details, QueueBoundExceeded):
             self._lift(QuotaRefusal(reason, details), lifted)
         needs = [*self._other_bounds(row, lifted)]
+        if (head := head_before(session, row)) is not None:
+            reason = UnschedulableReason.WAITING_FOR_HEAD
+            needs.append(what_would_help(session.snapshot, reason, head))
         failure = self._failed_placement(row)
         for it in reversed(lifted):
             it.row[it.kind] = it.bound
@@ -137,7 +151,8 @@ class _RemedyCheck:
         session = self._session
         if session.attempts.has_reserved_places(row):
             return session.failed_placement(row)
-        key = session.nominated_capacity.access(row), session.attempts[row].request_key
+        access = session.nominated_capacity.access(row)
+        key = access, session.kept.is_held, session.attempts[row].request_key
         if key not in self._failures:
             self._failures[key] = session.failed_placement(row)
         return self._failures[key]

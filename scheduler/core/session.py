@@ -21,16 +21,14 @@ from scheduler.core.eviction.victims import (
     VictimPool,
     has_min_runtime,
 )
-from scheduler.core.gang import (
-    SignatureRuns,
-)
+from scheduler.core.gang import SignatureRuns, is_satisfied
 from scheduler.core.model.rejections import (
     ClusterEvent,
     FitErrors,
     QueueBoundExceeded,
     Rejection,
 )
-from scheduler.core.model.resources import NONE, Amounts
+from scheduler.core.model.resources import NONE, UNBOUND, Amounts
 from scheduler.core.model.result import (
     Eviction,
     PodGroupAllocation,
@@ -50,6 +48,7 @@ from scheduler.core.nodes.placement import (
     PlacementRequest,
     Placer,
 )
+from scheduler.core.nodes.reserved_places import KeptRoom
 from scheduler.core.nodes.strategies.strategy import RequestKey
 from scheduler.core.nodes.working_nodes import WorkingNodes
 from scheduler.core.queues.fair_share import fair_share
@@ -60,7 +59,9 @@ from trainer_kai.api.reasons import UnschedulableReason
 
 _ON_FREE_RESOURCES: Final = ClusterEvent.RESOURCES_FREED | ClusterEvent.FOREIGN_POD_ASSIGNED
 
-_FailedKey: TypeAlias = tuple[NominationAccess, RequestKey]
+_FailedKey: TypeAlias = tuple[NominationAccess, bool, RequestKey]
+# Requests that did not fit since the last allocation, by what is reserved that the PodGroup may
+# use, and whether room is kept; with fit errors if they are final.
 _FailedRequests: TypeAlias = dict[_FailedKey, FitErrors | None]
 
 
@@ -77,6 +78,7 @@ class Session:
         self.evictions: Final[list[Eviction]] = []
         self.relocations: Final[list[Relocation]] = []
         self.rejections: Final[dict[int, Rejection]] = {}
+        self.heads: Final[dict[int, int]] = {}  # by strict queue, of the last round
         self.failures: Final = EvictionFailures()
         self.stats: Final = Counter[str]()  # of searches for victims
         # PodGroups: placed or relocated in this plan, these by evictions, and those evicted.
@@ -89,13 +91,13 @@ class Session:
         self.usage: Final = Usage(queues)
         self.usage.add_unevictable(unevictable_usage(snapshot))
         self.queue_order: Final = QueueOrder(queues, self.usage, self.fair_shares, total)
-        # Nodes.
         self.statement: Final = self.nodes.statement
         self.releasing: Final = ReleasingPods(snapshot, self.usage, self.nodes.charges.on)
         self.placer: Final = Placer(self.nodes, policies)
         self.capacities: Final = PodCapacities(self.placer)
         self.nominated_podgroups: Final = NominatedPodGroups(snapshot, self.usage)
         self.nominated_capacity: Final = NominatedCapacity(self.nodes, self.usage)
+        self.kept: Final = KeptRoom(snapshot, self.nodes.reserved, self.usage)
         self.attempts: Final = Attempts(policies, self.placer, self.usage, self.nominated_podgroups)
         # Victims.
         self.has_min_runtime: Final = has_min_runtime(policies.min_runtime, snapshot.queues)
@@ -104,8 +106,6 @@ class Session:
         self._evictable_gpus = evictable_gpus
         self._totals: ReclaimableTotals | None = None
         self._victims: Victims | None = None
-        # Requests that did not fit since the last allocation, by what is reserved that the
-        # PodGroup may use; with fit errors if they are final.
         self._failed_requests: Final[_FailedRequests] = {}
         # The fit errors if a pod fits on no empty node.
         self._unplaceable: Final[dict[RequestKey, FitErrors | None]] = {}
@@ -134,7 +134,8 @@ class Session:
         If not, the reason is recorded if it *is_final*. Unless there is a *request* for it, its
         tasks start at once where they can.
         """
-        placed = self._place(row, request, is_final=is_final)
+        place = self._place_beside_kept if self.kept.is_held else self._place
+        placed = place(row, request, is_final=is_final)
         if isinstance(placed, PodGroupAllocation):
             self._record(row, placed)
             return True
@@ -216,6 +217,51 @@ class Session:
                 return refusal
         return None
 
+    def _place_beside_kept(
+        self, row: int, request: PlacementRequest | None, *, is_final: bool
+    ) -> PodGroupAllocation | Rejection | None:
+        """Place the next tasks of a PodGroup, on room that is kept only if it may take that."""
+        kept = self.kept
+        if row != kept.row:
+            placed = self._place(row, request, is_final=is_final)
+            if isinstance(placed, PodGroupAllocation) or not self.may_take_kept(row):
+                return placed
+        kept.release()
+        placed = self._place(row, request, is_final=is_final)
+        if row == kept.row and isinstance(placed, PodGroupAllocation):
+            kept.end()
+        else:
+            kept.restore()
+        return placed
+
+    def may_take_kept(self, row: int) -> bool:
+        """Say whether a PodGroup may take the room that is kept, for itself or for another one.
+
+        Replacements of PodGroups that run may, larger priorities of its queue, queues within their
+        quota, and what ends by force before the planned start; never what only grows.
+        """
+        kept, snapshot, attempts = self.kept, self.snapshot, self.attempts
+        podgroup, owner = snapshot.podgroups[row], snapshot.podgroups[kept.row]
+        if row == kept.row:
+            return True
+        if is_satisfied(podgroup.tree, attempts.assigned(row)):
+            return False
+        if podgroup.has_running or attempts.has_reserved_places(row):
+            return True
+        if snapshot.now < podgroup.ends_at <= kept.planned_at:
+            return True
+        if podgroup.queue == owner.queue:
+            return podgroup.priority > owner.priority
+        shared = self.usage.paths[owner.queue]
+        return all(
+            most == UNBOUND or has + amount <= most
+            for q in self.usage.paths[podgroup.queue]
+            if q not in shared
+            for amount, has, most in zip(
+                attempts[row].amounts, self.usage.allocated[q], self.usage.quota[q], strict=True
+            )
+        )
+
     def next_refusal(self, row: int) -> QuotaRefusal | None:
         """Return the first bound in the way of the next attempt, also by what is reserved."""
         return (
@@ -253,7 +299,8 @@ class Session:
         if refusal is not None:
             return _quota_rejection(row, refusal)
         has_reserved_places = self.attempts.has_reserved_places(row)
-        failed_key = self.nominated_capacity.access(row), attempt.request_key
+        access = self.nominated_capacity.access(row)
+        failed_key = access, self.kept.is_held, attempt.request_key
         releasing_refusal = self.releasing.refusal(row, amounts, self.refusal)
         if not has_reserved_places and failed_key in self._failed_requests:
             details = self._failed_requests[failed_key]

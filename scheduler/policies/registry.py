@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from scheduler.core.model.line import DEFAULT_LINE, LineSettings
 from scheduler.core.model.podgroup import PodGroupInfo, SchedulingSignature
 from scheduler.core.model.rejections import QueueBoundExceeded
 from scheduler.core.model.resources import RESOURCE_KINDS, UNBOUND, Amounts, ResourceKind
@@ -268,6 +269,7 @@ class PolicySelection:
     max_relocated: int = 16  # candidates that consolidation tries; below zero: all
     victim_order: str = "kai"
     disruption_budgets: str = "best-effort"  # in reclaim; always: as in all else
+    line: LineSettings = DEFAULT_LINE
 
 
 def selection_errors(selection: PolicySelection) -> Iterator[str]:
@@ -341,6 +343,7 @@ def _policies(selection: PolicySelection, placements: Mapping[str, ScorePlugin])
         actions=tuple(Action(it) for it in ACTIONS if selection.actions.get(it, True)),
         max_relocated=selection.max_relocated,
         victim_order=VICTIM_ORDERS.get(selection.victim_order),
+        line=selection.line,
         is_budget_strict=selection.disruption_budgets == "always",
         minds_fragments=(
             has_placement and placements["cpu"] is fragmentation,

@@ -117,6 +117,8 @@ class Cycle:
         self._are_evictions_withheld = False  # preemptors wait for the rate limit
         self._has_stale_numbers = False  # reported numbers are old; no pod waits for them
         self._next_stale_at: int | None = None  # when the grace of a stale gang ends: epoch seconds
+        self._line_at: int | None = None  # when time alone changes the line: epoch seconds
+        self._kept_gpus, self._kept_since_s = 0.0, 0.0  # what the last plan keeps
         self._snapshot_s = 0.0  # when the snapshot of the last plan was taken
         # Events that arrived while the plan was made, and that help no PodGroup of the last one;
         # with their namespace, and when the first of each arrived.
@@ -202,6 +204,7 @@ class Cycle:
         self._unusable_gpus.planned(encoded.snapshot, result)
         ended_s = self._clock.monotonic_s()
         self._retry_on = _events_to_retry_on(result)
+        self._note_line(result)
         keys = encoded.podgroup_keys
         self._remedies = {keys[row]: it for row, it in result.remedies.items()}
         for (event, namespace), arrived_s in self._events_while_planning.items():
@@ -218,6 +221,14 @@ class Cycle:
         self._log_withheld(result.stats.withheld)
         self._log_warnings(encoded.warnings)
         return commands, report
+
+    def _note_line(self, result: Plan) -> None:
+        now_s = self._clock.monotonic_s()
+        self._metrics.kept_gpu_seconds.inc(self._kept_gpus * (now_s - self._kept_since_s))
+        self._kept_since_s, note = now_s, result.line_note
+        self._kept_gpus = note.gpus / 1000 if note is not None else 0.0
+        self._metrics.kept_gpus.set(self._kept_gpus)
+        self._line_at = result.line_at
 
     def _limits(self, encoded: EncodedSnapshot) -> PlanLimits:
         gpus = encoded.snapshot.total[ResourceKind.GPU]
@@ -304,13 +315,13 @@ class Cycle:
                 self._log.warning(
                     "write not seen in time", objects=[str(key) for key in overdue[:8]]
                 )
-            if overdue or self._has_stale_numbers or self._is_grace_over():
+            is_due = self._is_over(self._next_stale_at) or self._is_over(self._line_at)
+            if overdue or self._has_stale_numbers or is_due:
                 self.replan()
             elif self._retry_on and tick % _FULL_REPLAN_TICKS == 0:
                 self.wake(ClusterEvent.TIME_PASSED)
 
-    def _is_grace_over(self) -> bool:
-        at = self._next_stale_at
+    def _is_over(self, at: int | None) -> bool:
         return at is not None and at <= self._clock.now().timestamp()
 
 

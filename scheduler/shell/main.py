@@ -9,11 +9,14 @@ it, because it is what the next plan would be made from.
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from scheduler.core.model.line import LineSettings
 from scheduler.core.model.rejections import ClusterEvent
+from scheduler.core.model.result import Policies
 from scheduler.policies.registry import PluginSelection, PolicySelection, build_policies
 from scheduler.shell.bind.binder import Binder, BinderParts
 from scheduler.shell.bind.claims.claim_releaser import ClaimReleaser
@@ -76,9 +79,7 @@ _KEEP_WARM_S: Final = 5.0
 async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSettings) -> None:
     client, metrics, log = context.client, context.metrics, context.log
     cache = ClusterCache(state_options(context.clock, settings))
-    cycle = Cycle(
-        cache, build_policies(policy_selection(settings.policies)), context.clock, metrics, log
-    )
+    cycle = Cycle(cache, policies_of(settings), context.clock, metrics, log)
     informers = ClusterInformers(cache, cycle)
     informers.start(run, client, context.observer, context.health)
     events = event_recorder(client, settings.scheduler_name, metrics, log)
@@ -321,6 +322,12 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
 
 def gpu_resources(settings: PolicySettings) -> tuple[str, ...]:
     return tuple(split_names(settings.gpu_resources))
+
+
+def policies_of(settings: SchedulerSettings) -> Policies:
+    kept = settings.kept_room
+    line = LineSettings(kept.after_s, kept.max_percent, kept.back_off_s)
+    return build_policies(replace(policy_selection(settings.policies), line=line))
 
 
 def policy_selection(settings: PolicySettings) -> PolicySelection:

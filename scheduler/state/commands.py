@@ -21,6 +21,7 @@ from scheduler.core.model.result import (
     Reservation,
 )
 from scheduler.core.model.snapshot import PodState
+from scheduler.state.podgroups.line import write_line
 from scheduler.state.podgroups.podgroup import (
     NamedPlace,
     read_relocations,
@@ -102,6 +103,7 @@ class PodGroupCommands(NamedTuple):
     # By pod that is bound and gets shares of GPUs: the ids of these GPUs.
     gpu_groups: Mapping[Key, tuple[str, ...]] = {}
     claims: Mapping[Key, tuple[ClaimAllocationCommand, ...]] = {}  # by pod that is bound
+    line_annotation: str | None = None  # its place in the line; None leaves it as it is
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,9 @@ def _podgroup_commands(
     lost_nominations = _lost_nominations(encoded, plan)
     evictions = _evictions_by_preemptor(encoded, plan)
     gpu_groups = _gpu_groups(encoded, plan, new_gpu_group) if new_gpu_group else {}
-    others = (encoded.reserved.keys() | lost_nominations.keys()) - allocations.keys()
+    lines = _line_annotations(encoded, plan)
+    others = encoded.reserved.keys() | lost_nominations.keys() | lines.keys()
+    others -= allocations.keys()
     for row in [*allocations, *sorted(others)]:
         if row in fully_evicted:
             continue  # its reservations end when its pods are gone, or its relocation replaces them
@@ -161,7 +165,8 @@ def _podgroup_commands(
         nominations += tuple(
             PodAndNode(encoded.pod_keys[pod], "") for pod in lost_nominations.get(row, ())
         )
-        if reserve_annotation is not None or release_annotation is not None or binds or nominations:
+        texts = reserve_annotation, release_annotation, lines.get(row)
+        if texts != (None, None, None) or binds or nominations:
             yield PodGroupCommands(
                 encoded.podgroup_keys[row],
                 reserve_annotation,
@@ -171,10 +176,18 @@ def _podgroup_commands(
                 tuple(evictions.get(row, ())),
                 gpu_groups={it.pod: gpu_groups[it.pod] for it in binds if it.pod in gpu_groups},
                 claims=_claims(encoded, (it for one in own for it in one.binds)),
+                line_annotation=lines.get(row),
             )
+    for key in encoded.outdated_lines:
+        yield PodGroupCommands(key, None, (), (), None, line_annotation="")
     for one in evictions.get(NONE, ()):
         # For no preemptor. The rate limit does not count it, so it records no GPUs.
         yield PodGroupCommands(one.groups[0], None, (), (), None, (one._replace(gpus=0),))
+
+
+def _line_annotations(encoded: EncodedSnapshot, plan: Plan) -> dict[int, str]:
+    names = encoded.snapshot.nodes.names
+    return {it.podgroup: write_line(it.record, names) for it in plan.line}
 
 
 def _gpu_groups(

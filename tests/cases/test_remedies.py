@@ -84,6 +84,12 @@ def grant(it: Objects) -> None:
     it["SubjectAccessReview review"]["status"]["allowed"] = True
 
 
+def behind_head() -> list[Fields]:
+    strict = queue("team-a", -1, annotations={"trainer-kai.dev/queue-order": "strict"})
+    head = [group("big", 2), *(pod(f"big-{i}", "big", 8) for i in range(2))]
+    return [strict, *head, *job()]
+
+
 def selecting(key: str) -> list[Fields]:
     one = job(1)
     one[1]["spec"]["nodeSelector"] = {key: "h200"}
@@ -197,6 +203,12 @@ SITUATIONS: Final = (
         [N, A, *stage("Running")],
         "It cannot start before that earlier stage is complete",
         complete,
+    ),
+    Situation(
+        R.WAITING_FOR_HEAD,
+        [N, node("m"), B, *FULL, *behind_head()],
+        "It cannot start before default/big has started",
+        both(free("other-0"), add(node("k"))),
     ),
     Situation(
         R.EXCEEDS_LIMIT,

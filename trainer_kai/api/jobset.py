@@ -15,6 +15,7 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fals
     completions: int | None = None
     completion_mode: str = ""
     backoff_limit: int | None = None
+    active_deadline_seconds: int | None = None
     suspend: bool = False
     managed_by: str = ""
     template: PodTemplate = PodTemplate()

@@ -97,6 +97,7 @@ STAGE: Final = "trainer-kai.dev/stage"  # PodGroup annotation: the stage, and th
 # PodGroup annotation: the number of pods by replicatedJob.
 MEMBERS: Final = "trainer-kai.dev/members"
 RESERVED: Final = "trainer-kai.dev/reserved"  # PodGroup annotation of the scheduler
+LINE: Final = "trainer-kai.dev/line"  # PodGroup annotation of the scheduler, JSON
 INJECT: Final = "trainer-kai.dev/inject"  # namespace label
 GPU_DEVICES: Final = "trainer-kai.dev/gpu-devices"  # pod annotation: the UUIDs of its shared GPUs
 CLAIMS_RELEASED: Final = "trainer-kai.dev/claims-released"  # pod annotation: its devices are free
@@ -105,6 +106,7 @@ RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: for th
 CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may they be relocated
 ACCESS: Final = "trainer-kai.dev/access"  # Queue annotation: open, or closed (only with a grant)
 STOP_POLICY: Final = "trainer-kai.dev/stop-policy"  # Queue annotation: None, Hold, HoldAndDrain
+QUEUE_ORDER: Final = "trainer-kai.dev/queue-order"  # Queue annotation: best-effort, reserve, strict
 ALLOW_DELETE: Final = "trainer-kai.dev/allow-delete"  # Queue annotation: "true" also while in use
 EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # PodGroup annotation, with a copy on its TrainJob
 LAST_EVICTION_RECORD: Final = "trainer-kai.dev/last-eviction"  # PodGroup annotation, JSON

@@ -72,6 +72,11 @@ class UnschedulableReason(StrEnum):
         "An earlier stage of the TrainJob is not complete or not ready yet.",
         "Wait for the pods of the earlier stage. If they do not run, check these first.",
     )
+    WAITING_FOR_HEAD = (
+        "WaitingForHead",
+        "The queue starts its PodGroups in strict order, and an earlier one waits.",
+        "Wait until the PodGroup that the message names has started.",
+    )
     EXCEEDS_LIMIT = (
         "ExceedsLimit",
         "The queue, or a parent of it, would exceed its limit.",

@@ -89,6 +89,7 @@ class TrainJobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc
     runtime_patches: tuple[RuntimePatch, ...] = ()
     suspend: bool = False
     managed_by: str = ""
+    active_deadline_seconds: int | None = None
 
 
 class TrainJobStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):

@@ -270,6 +270,16 @@ class Metrics:
         "evicted or refused, and by queue of the victim.",
         *("action", "outcome", "queue_name"),
     )
+    kept_gpus = Metric(
+        Gauge,
+        "kept_gpus",
+        "GPUs that are kept for the PodGroup that is next in the line.",
+    )
+    kept_gpu_seconds = Metric(
+        Counter,
+        "kept_gpu_seconds_total",
+        "GPUs that were kept for PodGroups that were next in the line, times seconds.",
+    )
     claims_withheld = Metric(
         Gauge,
         "claims_withheld",

@@ -490,6 +490,22 @@ class KaiSettings(_Model):
     commas."""
 
 
+class KeptRoomSettings(_Model):
+    """What keeping room for large PodGroups may cost, in queues with the order `reserve`."""
+
+    after_s: int = Field(default=1800, ge=0)
+    """The time in seconds for which a PodGroup waits for room without a break before room is kept
+    for it."""
+
+    max_percent: int = Field(default=10, ge=0, le=100)
+    """How much of the GPUs of the cluster is kept at most, in percent, unless the ends of running
+    pods are enforced; one node may always be kept."""
+
+    back_off_s: int = Field(default=1800, ge=1)
+    """The time in seconds for which nothing is kept for a PodGroup that has given up; each time it
+    is twice as long."""
+
+
 class SchedulerPart(_QueueAccessPart, _GpuSharingPart):
     """The settings that only the scheduler has."""
 
@@ -520,6 +536,7 @@ class SchedulerPart(_QueueAccessPart, _GpuSharingPart):
 
     leader: LeaderSettings = LeaderSettings(name="trainer-kai-scheduler")
     kai: KaiSettings = KaiSettings()
+    kept_room: KeptRoomSettings = KeptRoomSettings()
     policies: PolicySettings = PolicySettings()
     reservation_pods: ReservationPodSettings = ReservationPodSettings()
 

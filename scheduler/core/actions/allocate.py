@@ -7,6 +7,8 @@ are true of the end.
 
 from collections.abc import Iterator
 
+from scheduler.core.actions.line import keep_room
+from scheduler.core.actions.strict_queues import StrictQueues
 from scheduler.core.attempts import elastic_failure, missing_pods
 from scheduler.core.gang import (
     SignatureRuns,
@@ -27,6 +29,7 @@ def allocate(session: Session) -> None:
     """In the first round what is nominated is reserved; after it more may be free."""
     rows = list(_attemptable(session))
     _reserve_nominated(session, rows)
+    keep_room(session)
     is_last = not session.nominated_capacity
     while rows:
         before = len(session.allocations)
@@ -59,12 +62,19 @@ def _attempt_each(session: Session, rows: list[int]) -> list[int]:
     failed = []
     first = len(session.allocations)
     nominated = session.nominated_podgroups
+    strict_queues = StrictQueues(session) if session.snapshot.queues.strict else None
     jobs_order = session.jobs_order(rows, nominated.rank if _add_nominated(session, rows) else None)
     while (row := jobs_order.pop()) is not None:
         nominated.attempted(row)
-        if not session.place(row, is_final=len(session.allocations) == first):
+        is_final = len(session.allocations) == first
+        if strict_queues is not None and strict_queues.has(row):
+            if not strict_queues.place(row):
+                failed.append(row)
+                continue
+        elif not session.place(row, is_final=is_final):
             failed.append(row)
-        elif session.next_attempt(row):
+            continue
+        if session.next_attempt(row):
             _add_nominated(session, [row])
             _reserve_nominated(session, [row])
             jobs_order.push(session.attempts[row].key)

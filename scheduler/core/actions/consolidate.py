@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 from scheduler.core.actions.victim_search import (
     evict_podgroups,
     is_delayed,
+    own_room_as_free,
+    place_on_kept_room,
     preemptor_request,
     preemptors_in_order,
     solve_scenario,
@@ -204,7 +206,9 @@ class _Consolidation:
             allocation_count = len(session.allocations)
             if failed_requests.get(request_key) == allocation_count:
                 continue
-            if not self._consolidate_for(row):
+            with own_room_as_free(session, row):
+                is_placed = self._consolidate_for(row)
+            if not is_placed:
                 failed_requests[request_key] = allocation_count
 
     def _may_consolidate(self, row: int) -> bool:
@@ -262,6 +266,9 @@ class _Consolidation:
         solution = solve_scenario(session, len(candidates), scenario)
         if solution.ranks is None:
             return False
+        if place_on_kept_room(session, row):
+            self._protect(row)
+            return True
         return self._carry_out(request, [candidates[rank] for rank in solution.ranks])
 
     def _candidates(self, request: PreemptorRequest) -> list[int]:

@@ -4,6 +4,7 @@ No pod is evicted without the placement that it makes possible, and none that wa
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import Final, TypeAlias
 
@@ -184,6 +185,8 @@ class VictimSearch:
             self._is_truncated = solution.is_truncated
             if solution.ranks is None:
                 return False
+            if place_on_kept_room(session, self._row):
+                return True
             eviction_units = [scenario.eviction_units[rank] for rank in solution.ranks]
             if self._carry_out(eviction_units):
                 return True
@@ -261,7 +264,8 @@ def preempt_for_each(
         allocation_count = len(session.allocations)
         known = failed_requests.get(request_key)
         if known is None or known[0] != allocation_count:
-            failure = preempt_for(row)
+            with own_room_as_free(session, row):
+                failure = preempt_for(row)
             if failure is None:
                 continue
             known = failed_requests[request_key] = allocation_count, failure
@@ -342,6 +346,34 @@ def place_preemptor(session: Session, row: int, request: PlacementRequest | None
     session.place_elastic(row)
     session.preemptors.add(row)
     return True
+
+
+@contextmanager
+def own_room_as_free(session: Session, row: int) -> Iterator[None]:
+    """Let a search see what is kept for its PodGroup as free."""
+    kept = session.kept
+    is_released = kept.row == row and kept.release()
+    yield
+    if is_released and row in session.placed:
+        kept.end()
+    elif is_released:
+        kept.restore()
+
+
+def place_on_kept_room(session: Session, row: int) -> bool:
+    """Place a PodGroup where room is kept, if it fits without the victims that were found for it.
+
+    No pod is evicted because of room that is kept: it is kept no longer instead.
+    """
+    kept = session.kept
+    if kept.row in (NONE, row) or not kept.release():
+        return False
+    if place_preemptor(session, row):
+        kept.gave_up.add(kept.row)
+        kept.end()
+        return True
+    kept.restore()
+    return False
 
 
 def solve_scenario(session: Session, count: int, scenario: EvictionScenario) -> Solution:

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final, TypeAlias
 
 from scheduler.core.messages.amounts import amount_of_kind, at_least
-from scheduler.core.model.rejections import QueueBoundExceeded
+from scheduler.core.model.rejections import BehindHead, QueueBoundExceeded
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.snapshot import Snapshot
 from trainer_kai.api.reasons import UnschedulableReason
@@ -45,6 +45,15 @@ def queue_bound_message(
     exceeded = exceeded_bounds(snapshot, reason, details)
     ordered = [*ways, change] if field == _QUOTA else [change, *ways]
     return f"{exceeded}. {when} {joined_by_or(ordered)}"
+
+
+def behind_head_message(snapshot: Snapshot, details: BehindHead) -> str:
+    queue, head = snapshot.queues.names[details.queue], snapshot.podgroups[details.head].name
+    order = f"Queue {queue} starts its PodGroups in strict order"
+    return (
+        f"{order}, and {head}, which comes before it, waits ({details.head_reason}). "
+        f"It can start when {head} has started"
+    )
 
 
 def exceeded_bounds(

@@ -13,13 +13,19 @@ from scheduler.core.messages.eviction_messages import (
     earlier_podgroup_message,
     eviction_failure_sentences,
 )
+from scheduler.core.messages.line_messages import line_sentence
 from scheduler.core.messages.node_messages import (
     fit_errors_message,
     kai_fit_errors_message,
     missing_room,
 )
-from scheduler.core.messages.queue_messages import exceeded_bounds, queue_bound_message
+from scheduler.core.messages.queue_messages import (
+    behind_head_message,
+    exceeded_bounds,
+    queue_bound_message,
+)
 from scheduler.core.model.rejections import (
+    BehindHead,
     FitErrors,
     IncompletePodSet,
     MissingPods,
@@ -50,6 +56,8 @@ def rejection_message(snapshot: Snapshot, rejection: Rejection) -> str:
     earlier_podgroup = rejection.eviction_failure.earlier_podgroup
     if earlier_podgroup is not None:
         sentences.append(earlier_podgroup_message(snapshot, earlier_podgroup))
+    if rejection.line is not None:
+        sentences.append(line_sentence(snapshot, rejection.podgroup, rejection.line))
     return ". ".join(sentences)
 
 
@@ -104,6 +112,8 @@ def _details(snapshot: Snapshot, reason: UnschedulableReason, details: Rejection
         return fit_errors_message(snapshot, details)
     if isinstance(details, MissingPods):
         return _missing_pods(details)
+    if isinstance(details, BehindHead):
+        return behind_head_message(snapshot, details)
     return prefilter_message(details)
 
 

@@ -160,6 +160,8 @@ class PodGroupInfo:
     checkpoint_at: int = 0  # when it saved a checkpoint last; 0 is never
     preemption_delay_until: int = 0  # it evicts no pods before, in seconds since 1970
     preemption_delay: str = ""  # how long that is, as its author wrote it
+    # When it will have ended by force, whether it runs or waits, in seconds since 1970; 0 is never.
+    ends_at: int = 0
     # In the way of pods beyond its minimum and its reserved places.
     elastic_failure: PreFilterFailure | None = None
 

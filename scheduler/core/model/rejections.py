@@ -14,6 +14,7 @@ from enum import Enum, Flag, IntEnum, auto
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
+from scheduler.core.model.line import LineNote
 from scheduler.core.model.resources import NONE, Amounts, ResourceKind
 from trainer_kai.api.reasons import UnschedulableReason
 
@@ -261,7 +262,17 @@ class MissingPods(NamedTuple):
     podsets: tuple[IncompletePodSet, ...]
 
 
-RejectionDetails: TypeAlias = FitErrors | QueueBoundExceeded | PreFilterFailure | MissingPods
+class BehindHead(NamedTuple):
+    """A PodGroup of a queue in strict order, and the one before it that waits."""
+
+    queue: int
+    head: int
+    head_reason: UnschedulableReason
+
+
+RejectionDetails: TypeAlias = (
+    FitErrors | QueueBoundExceeded | PreFilterFailure | MissingPods | BehindHead
+)
 
 
 class EarlierIneligibility(IntEnum):
@@ -342,6 +353,7 @@ class Rejection:
     # What else it needs once the bound that its details name is lifted, "" for nothing: found by
     # an attempt at the end of the plan. None: that was not checked.
     also_needed: str | None = None
+    line: LineNote | None = None  # what is kept for it, or, of another PodGroup, in its way
 
 
 class CheckedRemedy(NamedTuple):

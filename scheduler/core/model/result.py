@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from scheduler.core.model.line import DEFAULT_LINE, LineChange, LineNote, LineSettings
 from scheduler.core.model.podgroup import PodGroupInfo, ReservationCause, SchedulingSignature
 from scheduler.core.model.rejections import CheckedRemedy, QueueBoundExceeded, Rejection
 from scheduler.core.model.resources import Amounts, DeviceSort, HeldDevices, Ints, devices_of
@@ -98,6 +99,9 @@ class Plan:
     stats: PlanStats = field(default_factory=PlanStats)
     evictions: tuple[Eviction, ...] = ()
     relocations: tuple[Relocation, ...] = ()
+    line: tuple[LineChange, ...] = ()  # records of PodGroups that differ from those of the snapshot
+    line_note: LineNote | None = None  # what is kept when the plan is over
+    line_at: int | None = None  # when time alone changes the line, in seconds since 1970
     # By PodGroup, the longest known first: for the next plan.
     remedies: Mapping[int, CheckedRemedy] = field(default_factory=dict)
 
@@ -181,6 +185,7 @@ class Policies:
     places_by_topology: bool = True  # False: the constraints of PodGroups are ignored
     # Whether a score asks for `fragment_rank`: of pods without GPUs, and of pods with GPUs.
     minds_fragments: tuple[bool, bool] = (False, False)
+    line: LineSettings = DEFAULT_LINE
     # For pods with whole GPUs that are placed together with others, if other ones are.
     of_gangs: "Policies | None" = None
     spreads_shares: bool = False  # shares of GPUs go to GPUs with the least used, not the most

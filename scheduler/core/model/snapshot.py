@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.core.model.claims import NO_CLAIM_DEVICES, ClaimDevices
+from scheduler.core.model.line import LineRecord
 from scheduler.core.model.podgroup import AffinityTerm, PodGroupInfo, SchedulingSignature
 from scheduler.core.model.resources import (
     Bools,
@@ -134,6 +135,8 @@ class SnapshotQueues:
     # The kinds that a queue does not name at all: its quota and limit of them are 0.
     absent: frozenset[tuple[int, int]] = frozenset()  # (queue, kind)
     drained: frozenset[int] = frozenset()  # queues from which all pods are evicted
+    strict: frozenset[int] = frozenset()  # queues in which no start passes the head
+    reserving: frozenset[int] = frozenset()  # queues in which room is kept for large PodGroups
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,7 @@ class Snapshot:
     budgets: DisruptionBudgets = NO_BUDGETS
     topologies: tuple[SnapshotTopology, ...] = ()  # in the order of their names
     claim_devices: ClaimDevices = NO_CLAIM_DEVICES
+    lines: Mapping[int, LineRecord] = field(default_factory=dict)  # by PodGroup
     # By signature: what pods that ended lately weigh, where a pod weighs POD_WEIGHT.
     ended: Mapping[int, int] = field(default_factory=dict)
 

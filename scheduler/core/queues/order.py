@@ -49,6 +49,11 @@ class QueueOrder:
         other.allocated, other.rows = allocated, self.rows
         return other
 
+    def share(self, queue: int) -> list[float]:
+        """Return the allocatable share of a queue, infinite where it has no bound."""
+        share: list[float] = self.rows[queue][2]
+        return share
+
     def key(self, queue: int, requested: Amounts) -> QueueKey:
         """Return the key of a queue if its best PodGroup requests so much.
 

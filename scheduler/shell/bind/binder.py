@@ -26,7 +26,7 @@ from scheduler.shell.event_objects import event_object
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PlannedEviction, PodGroupCommands
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import RESERVED
+from trainer_kai.api.names import LINE, RESERVED
 from trainer_kai.api.resources import PODGROUPS, PODS
 from trainer_kai.kube.client import Client, RetryPolicy, bind
 from trainer_kai.kube.events import EventRecorder
@@ -117,6 +117,7 @@ class Binder:
                 if command_queue.failures == failures:
                     await self._execute(commands, command_queue)
                 elif commands.reserve_annotation is not None and _only_reserves(commands):
+                    self._cache.assumed.forget_line(commands.group)
                     self._lost_pods.retry_annotation(commands.group, commands.reserve_annotation)
                 else:  # the plan assumed that the commands that failed meanwhile were executed
                     self._forget(commands)
@@ -126,6 +127,8 @@ class Binder:
                 self._command_queues.pop(commands.group, None)
 
     async def _execute(self, commands: PodGroupCommands, command_queue: _CommandQueue) -> None:
+        if commands.line_annotation is not None:
+            await self._write_line(commands.group, commands.line_annotation)
         if commands.reserve_annotation is not None and not await self._write_reservation(
             commands.group, commands.reserve_annotation
         ):
@@ -217,20 +220,36 @@ class Binder:
             self._cache.assumed.forget_nomination(pod)
         self._cancel_evictions(commands, commands.evictions)
         self._cache.assumed.forget_reservation(commands.group)
+        self._cache.assumed.forget_line(commands.group)
         self._replanner.replan(commands.group.namespace)
 
-    async def _write_reservation(self, group: Key, text: str) -> bool:
+    async def _write_line(self, group: Key, text: str) -> None:
+        """Write the place of a PodGroup in the line; if that fails, a later plan finds it again."""
+        if await self._write_annotation(group, LINE, text):
+            self._cache.assumed.await_seen(group, self._watch_deadline_s())
+            self._log.info("place in the line written", group=str(group), line=text)
+        else:
+            self._cache.assumed.forget_line(group)
+
+    async def _write_annotation(self, group: Key, name: str, text: str) -> bool:
         known = self._cache.cluster.pod_groups.get(group)
         if known is None:
             return False
-        annotations = {RESERVED: text or None}
-        fields = {"metadata": {"uid": known.metadata.uid, "annotations": annotations}}
+        fields = {"metadata": {"uid": known.metadata.uid, "annotations": {name: text or None}}}
         try:
             await self._writes.send(
                 lambda: self._client.merge_patch(PODGROUPS, group, fields, _RESERVE)
             )
         except ApiError as error:
-            self._log.warning("reserved places not written", group=str(group), error=str(error))
+            if name == RESERVED:
+                self._log.warning("reserved places not written", group=str(group), error=str(error))
+            else:
+                self._log.warning("place in line not written", group=str(group), error=str(error))
+            return False
+        return True
+
+    async def _write_reservation(self, group: Key, text: str) -> bool:
+        if not await self._write_annotation(group, RESERVED, text):
             return False
         self._backoffs.pop(group, None)
         if text:

@@ -15,7 +15,7 @@ from scheduler.state.pods.gpu_share_metadata import with_gpu_groups
 from trainer_kai.api.interning import intern_labels
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import EVICTED_BY, RESERVED
+from trainer_kai.api.names import EVICTED_BY, LINE, RESERVED
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 
 _NEVER: Final = float("inf")
@@ -63,6 +63,7 @@ class AssumedChanges:
         self._binds: Final[dict[Key, _AssumedChange]] = {}
         self._nominations: Final[dict[Key, _AssumedChange]] = {}
         self._reservations: Final[dict[Key, _AssumedChange]] = {}
+        self._lines: Final[dict[Key, _AssumedChange]] = {}
         self._evictions: Final[dict[Key, _AssumedChange]] = {}
         self._eviction_records: Final[dict[Key, _AssumedChange]] = {}
 
@@ -89,6 +90,17 @@ class AssumedChanges:
         known = self._cluster.pod_groups.get(group)
         if known is not None:
             self._reservations[group] = _AssumedChange(known.metadata.uid, text)
+            self._refresh_group(group)
+
+    def set_line(self, group: Key, text: str) -> None:
+        """Assume that a PodGroup, if it exists, has this place in the line."""
+        known = self._cluster.pod_groups.get(group)
+        if known is not None:
+            self._lines[group] = _AssumedChange(known.metadata.uid, text)
+            self._refresh_group(group)
+
+    def forget_line(self, group: Key) -> None:
+        if self._lines.pop(group, None) is not None:
             self._refresh_group(group)
 
     def record_eviction(self, group: PodGroup, text: str | None, until_s: float) -> None:
@@ -171,9 +183,9 @@ class AssumedChanges:
             overdue.append([key for key, change in changes.items() if change.until_s <= now_s])
             for key in overdue[-1]:
                 del changes[key]
-        binds, nominations, reservations, evictions, records = overdue
+        binds, nominations, reservations, evictions, records, lines = overdue
         pods = [*binds, *nominations, *evictions]
-        groups = [*dict.fromkeys((*reservations, *records))]
+        groups = [*dict.fromkeys((*reservations, *records, *lines))]
         for pod in pods:
             self._refresh_pod(pod)
         for group in groups:
@@ -194,7 +206,8 @@ class AssumedChanges:
         return shown
 
     def apply_to_group(self, key: Key, seen: PodGroup | None) -> PodGroup | None:
-        with_reservation = _with_annotation(self._reservations, RESERVED, key, seen)
+        with_line = _with_annotation(self._lines, LINE, key, seen)
+        with_reservation = _with_annotation(self._reservations, RESERVED, key, with_line)
         shown = _with_annotation(self._eviction_records, EVICTED_BY, key, with_reservation)
         if shown is seen or seen is None:
             self._seen_groups.pop(key, None)
@@ -263,6 +276,7 @@ class AssumedChanges:
             self._reservations,
             self._evictions,
             self._eviction_records,
+            self._lines,
         )
 
 

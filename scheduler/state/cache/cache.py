@@ -230,7 +230,8 @@ class ClusterCache:
         """Say whether commands change anything; a plan repeats the nominations that exist."""
         pods = self.cluster.pods
         annotations = commands.reserve_annotation, commands.release_annotation
-        return bool(commands.binds or commands.evictions or annotations != (None, None)) or any(
+        is_any = annotations != (None, None) or commands.line_annotation is not None
+        return bool(commands.binds or commands.evictions or is_any) or any(
             it.pod in pods and pods[it.pod].status.nominated_node_name != it.node
             for it in commands.nominations
         )
@@ -250,6 +251,8 @@ class ClusterCache:
             text = commands.reserve_annotation
         if text is not None:
             self.assumed.reserve(commands.group, text)
+        if commands.line_annotation is not None:
+            self.assumed.set_line(commands.group, commands.line_annotation)
         uids = tuple([self.cluster.pods[it.pod].metadata.uid for it in commands.nominations])
         now = self._options().now
         evictions = self.in_flight_evictions.begin(commands.group, commands.evictions, now)

@@ -51,6 +51,8 @@ from trainer_kai.policy.queueing.priority_classes import (
 from trainer_kai.policy.workloads.kinds import named_suspendable
 from trainer_kai.policy.workloads.workload import ObjectKey, Suspendable, Workload, Workloads
 
+_GRACE_S: Final = 30  # of the pods of a workload that is ended, by default
+_LAST_END: Final = 2**40  # a later one is none
 _RELOCATING: Final = "the PodGroup is being relocated"
 _NANOSECONDS: Final = 10**9  # in a second
 _ON_NODE: Final = (RUNNING, RELEASING, STUCK_RELEASING)  # a terminating pod still counts
@@ -211,6 +213,18 @@ class Evictability:
         found = controlling_suspendable(record.workload, self._owners)
         text = found.metadata.annotations.get(LAST_CHECKPOINT, "") if found else ""
         return max(epoch_s(text) or 0, 0)
+
+    def ends_at(self, record: PodGroupRecord) -> int:
+        """Return when the controller of a PodGroup will have ended it; 0 if no deadline says it.
+
+        The pods have their grace periods from then on; most have the default.
+        """
+        found = controlling_suspendable(record.workload, self._owners)
+        if found is None or not found.deadline_s:
+            return 0
+        begin = epoch_s(found.deadline_from)
+        end = (begin or 0) + found.deadline_s + _GRACE_S
+        return end if begin and end < _LAST_END else 0
 
     def non_evictable_reason(self, record: PodGroupRecord) -> str:
         if record.is_relocating:

@@ -49,6 +49,7 @@ from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (
     ACCESS,
     CONSOLIDATION,
+    QUEUE_ORDER,
     RECLAIM_GOAL,
     STOP_POLICY,
     TOPOLOGY,
@@ -65,6 +66,7 @@ from trainer_kai.policy.queueing.queue_access import (
     QueueAccessMode,
     effective_queue_access,
 )
+from trainer_kai.policy.queueing.queueing_order import QueueingOrder, effective_queueing_order
 from trainer_kai.policy.queueing.stop_policy import (
     EffectiveStopPolicy,
     StopPolicy,
@@ -87,6 +89,7 @@ _ALLOWED_VALUES: Final = {  # of annotations; an invalid value counts as the fir
     RECLAIM_GOAL: ("fair-share", "quota-only"),  # for the children of a queue
     CONSOLIDATION: ("off", "on"),  # for a queue and its descendants
     STOP_POLICY: (StopPolicy.HOLD, StopPolicy.NONE, StopPolicy.HOLD_AND_DRAIN),  # likewise
+    QUEUE_ORDER: (*QueueingOrder,),  # likewise
     ACCESS: ("closed", "open"),  # to namespaces without a grant; for a queue and its descendants
 }
 
@@ -270,6 +273,8 @@ class QueueTable:
                 for kind in _absent_kinds(self._queues[name])
             ),
             drained=self._drained(),
+            strict=self._rows_with(QueueingOrder.STRICT),
+            reserving=self._rows_with(QueueingOrder.RESERVE),
         )
 
     def _parent_of(self, name: str) -> str:
@@ -278,8 +283,21 @@ class QueueTable:
     def _access_annotation(self, name: str) -> str | None:
         return _annotation(self._queues[name], ACCESS) if name in self._queues else None
 
+    def _order_annotation(self, name: str) -> str | None:
+        return _annotation(self._queues[name], QUEUE_ORDER) if name in self._queues else None
+
     def _stop_annotation(self, name: str) -> str | None:
         return _annotation(self._queues[name], STOP_POLICY) if name in self._queues else None
+
+    def _rows_with(self, order: QueueingOrder) -> frozenset[int]:
+        if not any(QUEUE_ORDER in it.metadata.annotations for it in self._queues.values()):
+            return frozenset()
+        return frozenset(
+            row
+            for row, name in enumerate(self.names)
+            if effective_queueing_order(name, self._parent_of, self._order_annotation).order
+            is order
+        )
 
     def _drained(self) -> frozenset[int]:
         """Walk down from the top, because a parent drains all queues below it."""
@@ -420,7 +438,9 @@ def _absent_kinds(queue: Queue) -> Iterator[int]:
 
 def _relevant_parts(queue: Queue) -> tuple[object, ...]:
     goal = _annotation(queue, RECLAIM_GOAL) or _ALLOWED_VALUES[RECLAIM_GOAL][0]
-    notes = tuple(_annotation(queue, it) for it in (CONSOLIDATION, ACCESS, STOP_POLICY))
+    notes = tuple(
+        _annotation(queue, it) for it in (CONSOLIDATION, ACCESS, STOP_POLICY, QUEUE_ORDER)
+    )
     absent = tuple(_absent_kinds(queue))  # equal to a resource whose numbers are 0
     topology = [_annotation(queue, it) for it in TOPOLOGY_ANNOTATIONS]
     return queue.spec, absent, _age(queue), goal, notes, _misspelled(queue), topology

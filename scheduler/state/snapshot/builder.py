@@ -4,7 +4,7 @@ Updates go one way: nodes, pods and pod classes, PodGroups, reservations, encodi
 PodGroup rows. Each step reports what it has changed, and the next step reads only that.
 """
 
-from collections.abc import Iterable, Iterator, KeysView, Mapping
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -29,6 +29,7 @@ from scheduler.state.nodes.node_table import NodeTable
 from scheduler.state.nodes.topologies import TopologyTable
 from scheduler.state.podgroups.attributes import AttributeResolver, Evictability, QuotaScopes
 from scheduler.state.podgroups.index import PodGroupIndex
+from scheduler.state.podgroups.line import Lines
 from scheduler.state.podgroups.podgroup import PodGroupRecord
 from scheduler.state.podgroups.reservations import Reservations
 from scheduler.state.pods.class_table import PodClassTable
@@ -86,6 +87,7 @@ class SnapshotBuilder:
         self._pod_table: Final = PodTable(self._class_table, self._nodes, options)
         self._podgroup_index: Final = PodGroupIndex(cluster, self._pod_table, options)
         self._reservations: Final = Reservations(self._pod_table, self._nodes)
+        self._lines: Final = Lines(cluster.pod_groups)
         self._shared_claims: Final = SharedClaims(cluster, self._pod_table)
         self._claim_state: Final = ClaimState(cluster, self._pod_table, self._nodes, options)
         self._evictability: Final = Evictability(
@@ -152,6 +154,8 @@ class SnapshotBuilder:
             record = self._podgroup_index.find(key)
             rows |= self._reservations.read(key, record)
             self._shared_claims.expect(key, record, self._reservations)
+        for key in {*self._podgroup_index.changed, *changes.pod_groups}:
+            self._lines.read(key, self._podgroup_index.find(key))
         to_rebuild |= self._read_encoding(changes, rows)
         if changes.has_budgets:
             self._budgets.read(self._cluster.budgets)
@@ -177,6 +181,7 @@ class SnapshotBuilder:
             budgets=self._budgets.table(self._pod_table, self._pod_counts),
             topologies=self._topologies.table(),
             claim_devices=self._claim_state.table(),
+            lines=self._lines.records(podgroup_keys, self._nodes.row_by_name, now),
             ended=ended,
         )
         if snapshot.claim_devices.names:
@@ -184,17 +189,17 @@ class SnapshotBuilder:
         snapshot = with_reclaimable_resizes(snapshot, self._pod_table.resized)
         self._forget_unused(np.concatenate((pods.signature, np.array([*ended], dtype=np.int32))))
         annotations = self._reservations.annotations
-        rows = enumerate(podgroup_keys) if annotations else ()
         return EncodedSnapshot(
             snapshot=snapshot,
             pod_keys=tuple(self._pod_table.keys),
             podgroup_keys=podgroup_keys,
             warnings=tuple(self._all_warnings()),
-            reserved={row: annotations[key] for row, key in rows if key in annotations},
+            reserved=_by_row(podgroup_keys, annotations),
             selectors=encoding.affinity.selectors,
             ports=encoding.host_ports.ports,
             claims=self._shared_claims.claims,
             claim_keys=self._claim_state.claim_keys(),
+            outdated_lines=self._lines.outdated,
         )
 
     def _forget_unused(self, signatures: NDArray[np.int32]) -> None:
@@ -536,3 +541,8 @@ class SnapshotBuilder:
             warning for key in sorted(self._warnings) for warning in sorted(self._warnings[key])
         )
         yield from sorted(self._reservations.warnings)
+
+
+def _by_row(podgroups: Sequence[Key], texts: Mapping[Key, str]) -> dict[int, str]:
+    rows = enumerate(podgroups) if texts else ()
+    return {row: texts[key] for row, key in rows if key in texts}

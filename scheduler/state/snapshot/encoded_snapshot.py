@@ -36,6 +36,7 @@ class EncodedSnapshot:
     claims: tuple[Key, ...] = ()  # by row of the pod relations
     # The ResourceClaims of each pending pod, in the order of its spec; None is not there yet.
     claim_keys: Mapping[int, tuple[Key | None, ...]] = field(default_factory=dict)
+    outdated_lines: tuple[Key, ...] = ()  # PodGroups that have a place in the line and do not wait
 
 
 SnapshotDump: TypeAlias = Mapping[str, Any]
@@ -99,6 +100,11 @@ class _Dumper:
             "total": snapshot.total,
             "now": snapshot.now,
             "strays": sorted(encoded.warnings),
+            "lines": {
+                self._podgroups[row]: (it._replace(nodes=()), tuple(map(self._node, it.nodes)))
+                for row, it in snapshot.lines.items()
+            },
+            "outdated": encoded.outdated_lines,
             "reserved": {self._podgroups[row]: text for row, text in encoded.reserved.items()},
         }
 

@@ -96,7 +96,6 @@ class PodGroupTable:
         if not record.is_active:
             self.remove(record.key)
             return None
-
         domains = context.constraints_of(record).domains
 
         def make_podset(name: str, minimum: int) -> PodSet:
@@ -124,14 +123,15 @@ class PodGroupTable:
             is_partly_succeeded=is_partly_succeeded(record),
             stale_at=stale_at(record, self._options, context.stale_since),
             running_since=running_since(record, context.pod_table),
+            ends_at=context.evictability.ends_at(record),
             checkpoint_at=context.evictability.checkpoint_at(record),
             preemption_delay_until=preemption_delay_until(group.metadata, delay) if group else 0,
             preemption_delay=delay,
             may_relocate=self._may_relocate(context, record, attributes.queue),
             can_reserve=group is not None,
         )
-        age = (*_record_age(record, context.pod_table), record.key, 0)
-        self._put(record.key, _Entry(age, podgroup, record.number, NONE))
+        age = _record_age(record, context.pod_table)
+        self._put(record.key, _Entry((*age, record.key, 0), podgroup, record.number, NONE))
         return podgroup
 
     def read_standalone_pod(

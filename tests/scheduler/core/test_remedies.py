@@ -1,14 +1,18 @@
 """What an attempt with the lifted bound finds: true of the end of a plan, and without a trace."""
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 from hypothesis import given, settings
 
 from scheduler.core.actions.allocate import allocate
 from scheduler.core.actions.reclaim_preempt import reclaim
+from scheduler.core.model.line import LineRecord
+from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure
 from scheduler.core.model.result import Plan
 from scheduler.core.model.snapshot import Snapshot
+from scheduler.core.nodes.reserved_places import WantedRoom
 from scheduler.core.plan import PlanLimits, plan
 from scheduler.core.remedies import checked_remedies
 from scheduler.core.session import Session
@@ -74,6 +78,74 @@ def test_a_changed_bound_is_checked_anew() -> None:
     assert needs(plan(at_the_limit(1), POLICIES, limits)) == {0: None}
 
 
+def beside_kept_room(*, is_owner: bool, quota: int) -> Plan:
+    """Return a plan in which a node of 8 GPUs is kept, and a PodGroup is at the limit of its queue.
+
+    Either that for which it is kept, or one of another queue.
+    """
+    queues = [
+        SnapshotQueue("kept", quota=-1, limit=24 if is_owner else -1, is_reserving=True),
+        SnapshotQueue("other", quota=quota, limit=0),
+        SnapshotQueue("full", quota=-1),
+    ]
+    build = Builder([SnapshotNode()] * 4, queues)
+    queue = "kept" if is_owner else "full"
+    for node in range(2 if is_owner else 3):
+        build.running_podgroup([node], signature(gpu=8), queue=queue, is_preemptible=False)
+    build.uniform_podgroup(2, signature(gpu=8), queue="kept")
+    if not is_owner:
+        build.uniform_podgroup(1, signature(gpu=8), queue="other")
+    lines = {2 if is_owner else 3: LineRecord(0, "kept 2 16000")}
+    made = plan(build.snapshot(now=100_000, lines=lines), POLICIES)
+    assert made.line_note is not None
+    return made
+
+
+def test_kept_room_is_in_the_way_of_those_that_may_not_take_it() -> None:
+    assert needs(beside_kept_room(is_owner=False, quota=0))[4] == ROOM
+    assert needs(beside_kept_room(is_owner=False, quota=8))[4] == ""
+
+
+def test_kept_room_counts_for_the_one_for_which_it_is_kept() -> None:
+    """With a higher limit it starts there, and on the node beside."""
+    assert needs(beside_kept_room(is_owner=True, quota=0))[2] == ""
+
+
+def test_a_check_keeps_exactly_the_same_room_again() -> None:
+    """Though more is free since the room was kept."""
+    build = Builder([SnapshotNode()], [SnapshotQueue("a", quota=-1)])
+    build.running_podgroup([0], signature(gpu=4), queue="a")
+    build.uniform_podgroup(1, signature(gpu=8), queue="a")
+    session = Session(build.snapshot(), POLICIES)
+    session.kept.keep(1, [WantedRoom(0, np.array(signature(gpu=8).request))])
+    session.statement.evict(0, 0)
+    before = state_of(session)
+    with session.kept.lifted():
+        assert not session.kept.is_held
+    assert state_of(session) == before
+    assert [it.gpus for it in session.kept.nodes] == [4000]
+
+
+def closed(build: Builder, **more: Any) -> None:
+    failure = PreFilterFailure(PreFilterCause.QUEUE_ACCESS_UNKNOWN, ("team-b", "q"))
+    build.uniform_podgroup(1, signature(gpu=8), queue="q", prefilter_failure=failure, **more)
+
+
+def test_the_head_of_a_strict_queue_is_needed_after_access() -> None:
+    """Unless the PodGroup would come before the head."""
+    for is_strict, priority, needed in (
+        (True, 50, "unit-1 has started"),
+        (True, 60, ""),
+        (False, 50, ""),
+    ):
+        queues = [SnapshotQueue("q", quota=-1, is_strict=is_strict)]
+        build = Builder([SnapshotNode()] * 2, queues)
+        build.running_podgroup([0], signature(gpu=8), queue="q", is_preemptible=False)
+        build.uniform_podgroup(2, signature(gpu=8), queue="q")
+        closed(build, priority=priority)
+        assert needs(plan(build.snapshot(), POLICIES))[2] == needed
+
+
 @settings(max_examples=examples(50))
 @given(snapshots())
 def test_checks_change_no_decision(snapshot: Snapshot) -> None:
@@ -93,17 +165,27 @@ def test_checks_change_no_decision(snapshot: Snapshot) -> None:
 @given(snapshots())
 def test_checks_leave_no_trace(snapshot: Snapshot) -> None:
     """Also after all that a plan does; a second check finds the same."""
-    session = Session(snapshot, POLICIES)
-    allocate(session)
-    reclaim(session)
-    before = state_of(session)
+    for one in (snapshot, with_line(snapshot)):
+        session = Session(one, POLICIES)
+        allocate(session)
+        reclaim(session)
+        before = state_of(session)
 
-    found = checked_remedies(session, {}, 1000)
+        found = checked_remedies(session, {}, 1000)
 
-    assert state_of(session) == before
-    assert checked_remedies(session, {}, 1000) == found
+        assert state_of(session) == before
+        assert checked_remedies(session, {}, 1000) == found
+
+
+def with_line(snapshot: Snapshot) -> Snapshot:
+    """Let all queues reserve, and what waits now have waited for long."""
+    reserving = frozenset(range(len(snapshot.queues.names)))
+    snapshot = replace(snapshot, queues=replace(snapshot.queues, reserving=reserving))
+    lines = {it.podgroup: it.record for it in plan(snapshot, POLICIES).line if it.record}
+    return replace(snapshot, lines=lines, now=snapshot.now + 10_000)
 
 
 def state_of(session: Session) -> object:
     usage = [repr(getattr(session.usage, it)) for it in ("allocated", "limit", "quota")]
-    return statement_state(session.nodes), usage, dict(session.placer.allocated_now)
+    kept = session.kept.nodes, session.kept.is_held
+    return statement_state(session.nodes), usage, dict(session.placer.allocated_now), kept

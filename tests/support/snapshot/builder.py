@@ -88,6 +88,8 @@ class SnapshotQueue:
     preempt_min_runtime_s: int = NONE
     reclaim_min_runtime_s: int = NONE
     is_quota_only: bool = False
+    is_strict: bool = False
+    is_reserving: bool = False
 
 
 def share_signature(
@@ -317,6 +319,8 @@ class Builder:
             reclaim_min_s=tuple(queue.reclaim_min_runtime_s for queue in self.queues),
             is_quota_only=tuple(queue.is_quota_only for queue in self.queues),
             releasing=tuple(self.terminating),
+            strict=frozenset(rows[queue.name] for queue in self.queues if queue.is_strict),
+            reserving=frozenset(rows[queue.name] for queue in self.queues if queue.is_reserving),
         )
 
 

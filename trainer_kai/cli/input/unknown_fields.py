@@ -51,7 +51,7 @@ UNREAD_FIELDS: Final[Mapping[str, str]] = {
     "VolumeClaimPolicy": "templates",
     "JobSetStatus": "currentInPlaceRestartAttempt previousInPlaceRestartAttempt "
     "restartsCountTowardsMax",
-    "JobSpec": "activeDeadlineSeconds backoffLimitPerIndex manualSelector maxFailedIndexes "
+    "JobSpec": "backoffLimitPerIndex manualSelector maxFailedIndexes "
     "podFailurePolicy podReplacementPolicy selector successPolicy ttlSecondsAfterFinished",
     "JobStatus": "active completedIndexes completionTime failedIndexes terminating "
     "uncountedTerminatedPods",
@@ -70,7 +70,7 @@ UNREAD_FIELDS: Final[Mapping[str, str]] = {
     "SchedulingReason": "details",
     "Trainer": "args command env image",
     "TemplateMeta": "finalizers namespace",
-    "TrainJobSpec": "activeDeadlineSeconds initializer",
+    "TrainJobSpec": "initializer",
     "TrainJobStatus": "jobsStatus trainerStatus",
     "Volume": "awsElasticBlockStore azureDisk azureFile cephfs cinder configMap csi downwardAPI "
     "emptyDir fc flexVolume flocker gcePersistentDisk gitRepo glusterfs hostPath image iscsi nfs "

@@ -43,6 +43,7 @@ _PATTERNS: Final[tuple[tuple[UnschedulableReason, str, str], ...]] = (
         "quota {bound}, {uses} unreclaimable, needs {needs}",
     ),
     (UnschedulableReason.QUEUE_HELD, r"^Queue (.+?) is held", "queue {0} is held"),
+    (UnschedulableReason.WAITING_FOR_HEAD, r", and (.+?), which comes before it", "behind {0}"),
     (UnschedulableReason.PODS_MISSING, r"missing: (\d+ of \d+) exist", "{0} pods exist"),
     (
         UnschedulableReason.WAITING_FOR_STAGE,
@@ -56,6 +57,12 @@ _PATTERNS: Final[tuple[tuple[UnschedulableReason, str, str], ...]] = (
         row
         for reason in (UnschedulableReason.FRAGMENTED, UnschedulableReason.NO_CAPACITY)
         for row in (
+            (
+                reason,
+                r"It is next in queue .+?, ([\d.]+ of [\d.]+ GPU) (?:is|are) there",
+                "next in queue, {0} kept for it",
+            ),
+            (reason, r"([\d.]+ GPU (?:is|are) idle but kept for \S+)", "{0}"),
             (reason, rf"^(\d+ of \d+) pods fits?; {_LACK}", "{0} pods fit, the next needs {1}"),
             (
                 reason,

@@ -67,6 +67,8 @@ def job_workload(job: Job) -> Workload | None:
         suspension_changed_at=suspension_changed_at(status.conditions),
         is_finished=is_finished,
         is_managed_here=spec.managed_by in _MANAGED_HERE,
+        deadline_s=max(spec.active_deadline_seconds or 0, 0),
+        deadline_from=status.start_time,
     )
 
 

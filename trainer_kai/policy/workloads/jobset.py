@@ -38,12 +38,15 @@ _TRAINJOB_MANAGED_HERE: Final = frozenset({"", TRAINJOB_CONTROLLER})
 
 def trainjob_suspendable(job: TrainJob) -> Suspendable:
     meta = job.metadata
+    resumed_at = suspension_changed_at(job.status.conditions)
     return Suspendable(
         key=ObjectKey(TRAINJOBS.kind, meta.namespace, meta.name),
         resource=TRAINJOBS,
         metadata=meta,
         is_suspended=job.spec.suspend,
         is_managed_here=job.spec.managed_by in _TRAINJOB_MANAGED_HERE,
+        deadline_s=max(job.spec.active_deadline_seconds or 0, 0),
+        deadline_from="" if job.spec.suspend else resumed_at or meta.creation_timestamp,
     )
 
 

@@ -106,6 +106,8 @@ class Suspendable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     needs_false: bool = False  # its controller resumes it only if the field is false, not if absent
     is_suspended: bool
     is_managed_here: bool  # and not by another controller, or in another cluster
+    deadline_s: int = 0  # after so long its controller ends it, also while its pods wait; 0: never
+    deadline_from: str = ""  # RFC 3339; "" while that time does not run
 
 
 class OwnerKind(NamedTuple):
@@ -180,6 +182,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     is_finished: bool
     is_managed_here: bool  # and not by another controller, or in another cluster
     is_suspendable: bool = True  # False: it is evicted by its pods
+    deadline_s: int = 0  # as of a Suspendable
+    deadline_from: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -222,6 +226,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             needs_false=self.kind.needs_false,
             is_suspended=self.is_suspended,
             is_managed_here=self.is_managed_here and self.is_suspendable,
+            deadline_s=self.deadline_s,
+            deadline_from=self.deadline_from,
         )
 
     @property

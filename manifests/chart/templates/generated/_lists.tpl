@@ -93,6 +93,9 @@ leader.retry_s
 leader.write_s
 kai.namespaces
 kai.shards
+kept_room.after_s
+kept_room.max_percent
+kept_room.back_off_s
 policies.gpu_placement
 policies.cpu_placement
 policies.victims

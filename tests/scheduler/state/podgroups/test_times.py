@@ -16,6 +16,8 @@ from tests.support.state.objects import (
     podgroup_of,
     prefilter_failure_of,
     queue,
+    trainjob,
+    workload,
 )
 
 _MADE = {"creationTimestamp": "2026-01-05T07:00:00Z"}
@@ -158,3 +160,62 @@ def test_pods_that_differ_only_in_their_preemption_delay() -> None:
     assert {one.name: one.preemption_delay for one in encoded.snapshot.podgroups} == {
         f"ns/pg-{name}-{name}": delay for name, delay in delays.items()
     }
+
+
+# of a TrainJob: metadata, spec, status -> when it has ended by force, in seconds after NOW
+DEADLINES: list[Case[dict[str, Any], int]] = [
+    Case("without a deadline it never ends", {"metadata": _MADE}, 0),
+    Case(
+        "the deadline counts from the creation, and the pods have a grace period",
+        {"metadata": _MADE, "spec": {"activeDeadlineSeconds": 7200}},
+        3630,
+    ),
+    Case(
+        "it counts anew from the resume",
+        {
+            "metadata": _MADE,
+            "spec": {"activeDeadlineSeconds": 7200},
+            "status": {
+                "conditions": [
+                    {
+                        "type": "Suspended",
+                        "status": "False",
+                        "lastTransitionTime": "2026-01-05T07:30:00Z",
+                    }
+                ]
+            },
+        },
+        5430,
+    ),
+    Case(
+        "it does not count while the TrainJob is suspended",
+        {"metadata": _MADE, "spec": {"activeDeadlineSeconds": 7200, "suspend": True}},
+        0,
+    ),
+    Case(
+        "one that is too late is none",
+        {"metadata": _MADE, "spec": {"activeDeadlineSeconds": 2**62}},
+        0,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", DEADLINES, ids=ids)
+def test_the_end_by_a_deadline(case: Case[dict[str, Any], int]) -> None:
+    """Of a TrainJob."""
+    job, *others = trainjob("t", "a")
+    for part, fields in case.given.items():
+        job = {**job, part: {**job.get(part, {}), **fields}}
+    found = podgroup_of(encode_objects(node("a"), queue("borrower"), job, *others), "pg-t")
+    assert found.ends_at == (NOW + case.want if case.want else 0)
+
+
+def test_the_deadline_of_a_job_counts_from_its_start() -> None:
+    """Which its controller writes when it is not suspended."""
+    job, *others = workload("Job", "j", "a", activeDeadlineSeconds=7200)
+    started = {**job, "status": {"startTime": "2026-01-05T07:00:00Z"}}
+    ends = [
+        podgroup_of(encode_objects(node("a"), queue("borrower"), it, *others), "pg-j").ends_at
+        for it in (job, started)
+    ]
+    assert ends == [0, NOW + 3630]

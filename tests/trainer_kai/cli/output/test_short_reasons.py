@@ -31,6 +31,39 @@ SHORT: list[Case[tuple[str, str], str]] = [
         "limit 4 CPU, uses 4, needs 1",
     ),
     Case(
+        "the head of a strict queue",
+        (
+            "WaitingForHead",
+            (
+                "Queue a starts its PodGroups in strict order, and default/big, which comes before "
+                "it, waits (NoCapacity). It cannot start before default/big has started"
+            ),
+        ),
+        "behind default/big",
+    ),
+    Case(
+        "what is kept for it",
+        (
+            "NoCapacity",
+            (
+                "1 of 2 pods fits; 1 node has 8 GPU free. It is next in queue a: node-3 is kept "
+                "since 2026-01-01T00:00:00Z, 8 of 16 GPU are there"
+            ),
+        ),
+        "next in queue, 8 of 16 GPU kept for it",
+    ),
+    Case(
+        "what is kept for another one",
+        (
+            "NoCapacity",
+            (
+                "0 of 1 pods fit; 2 nodes have 0 GPU free. 16 GPU are idle but kept for "
+                "default/lim since 2026-01-01T00:00:00Z"
+            ),
+        ),
+        "16 GPU are idle but kept for default/lim",
+    ),
+    Case(
         "a quota",
         (
             "NonPreemptibleOverQuota",

@@ -121,7 +121,9 @@ ReadQuota = ReadObject[QuotaObject]
 _NO_EQUIVALENT: Final = (
     FieldRule(
         "spec.queueingStrategy",
-        "the scheduler also starts PodGroups behind one that does not fit, as BestEffortFIFO does",
+        "annotate the Queue with trainer-kai.dev/queue-order: strict. It differs from StrictFIFO: "
+        "a workload that can never start, or waits for its pods, a stage or a permission, holds no "
+        "other back; without the annotation others start behind it, as with BestEffortFIFO",
         ("BestEffortFIFO",),
     ),
     FieldRule("spec.admissionChecks", "PodGroups start without admission checks"),
