@@ -7,13 +7,14 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
+from e2e.cluster.nodes import NodeShape
 from e2e.cluster.resources import NODES, PODS, TRAINJOBS
 from e2e.cluster.timeline import State, Timeline
 from e2e.conftest import failed
 from e2e.fixtures.install import PODGROUPS, QUEUES
 from e2e.fixtures.installation import Installation, namespace_in, run_installation
 from e2e.fixtures.podgroups import groups_in
-from e2e.fixtures.trainjobs import WATCHED, Job, make_queue, on_nodes, submit
+from e2e.fixtures.trainjobs import WATCHED, Job, has_failed, make_queue, on_nodes, submit
 
 _LINE: Final = "trainer-kai.dev/line"
 _ORDER: Final = "trainer-kai.dev/queue-order"
@@ -49,11 +50,16 @@ async def end(installation: Installation, namespace: str, name: str) -> None:
     await installation.cluster.api.delete(TRAINJOBS, namespace, name)
 
 
-async def full_cluster(installation: Installation, namespace: str, seen: Timeline) -> None:
-    """Fill both nodes; a gang waits for both of them, and a newer TrainJob for one."""
+async def full_cluster(
+    installation: Installation, namespace: str, seen: Timeline, deadline_s: int = 0
+) -> None:
+    """Fill both nodes; a gang waits for both of them, and a newer TrainJob for one.
+
+    The deadline is of those that run.
+    """
     cluster = installation.cluster
     for name in ("first", "second"):
-        await submit(cluster, namespace, Job(name, "team", 1, gpus=8))
+        await submit(cluster, namespace, Job(name, "team", 1, gpus=8, deadline_s=deadline_s))
         await seen.until(on_nodes(name, 1), f"{name} runs", 60)
     await submit(cluster, namespace, Job("older", "team", 2, gpus=8))
     await seen.until(has_reason("older", "NoCapacity"), "it waits for both nodes", 60)
@@ -80,10 +86,30 @@ async def test_the_older_gang_starts_first(line_installation: Installation, name
         await seen.until(lambda state: not line(state, "older"), "its place is over", 60)
 
 
-async def test_a_kept_node_that_fails_is_given_up(
+async def test_what_ends_by_force_starts_on_kept_room(
     line_installation: Installation, namespace: str
 ) -> None:
-    """The gang does not fit on the other node alone."""
+    """Before the planned start; the one that was ended does not come again, and the gang starts."""
+    await order(line_installation, "reserve")
+    cluster = line_installation.cluster
+    async with cluster.timeline(*WATCHED, PODGROUPS, namespace=namespace) as seen:
+        await full_cluster(line_installation, namespace, seen, deadline_s=600)
+        await seen.until(lambda state: bool(line(state, "older").get("nextSince")), "next", 60)
+        await end(line_installation, namespace, "first")
+        await seen.until(says("older", "is expected free at"), "its start is planned", 60)
+        await seen.until(says("newer", "a workload that ends by force before"), "it may not", 60)
+        await submit(cluster, namespace, Job("short", "team", 1, gpus=8, deadline_s=15))
+        await seen.until(on_nodes("short", 1), "it starts on the kept node", 60)
+        await end(line_installation, namespace, "second")
+        await seen.until(has_failed("short"), "its time is up", 90)
+        await seen.until(on_nodes("older", 2), "the gang starts on both nodes", 120)
+        assert not ever_on_a_node(seen, "newer")
+
+
+async def test_a_kept_node_that_dies_is_given_up(
+    line_installation: Installation, namespace: str
+) -> None:
+    """The gang does not fit on the other node alone; it starts when another node has come."""
     await order(line_installation, "reserve")
     cluster = line_installation.cluster
     async with cluster.timeline(*WATCHED, PODGROUPS, namespace=namespace) as seen:
@@ -92,10 +118,13 @@ async def test_a_kept_node_that_fails_is_given_up(
         await end(line_installation, namespace, "first")
         await seen.until(lambda state: line(state, "older").get("gpus") == 8000, "kept", 60)
         (node,) = line(seen.state, "older")["nodes"]
-        await cluster.api.merge(NODES, None, node, {"spec": {"unschedulable": True}})
+        await cluster.api.delete(NODES, None, node)
         await seen.until(lambda state: not line(state, "older").get("gpus"), "given up", 60)
         assert not ever_on_a_node(seen, "newer")
-        await cluster.api.merge(NODES, None, node, {"spec": {"unschedulable": None}})
+        await end(line_installation, namespace, "newer")
+        await cluster.add_nodes(1, NodeShape(gpus=8), prefix="other")
+        await end(line_installation, namespace, "second")
+        await seen.until(on_nodes("older", 2), "it starts on both nodes", 60)
 
 
 async def test_best_effort_is_as_before(line_installation: Installation, namespace: str) -> None:

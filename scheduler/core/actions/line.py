@@ -68,13 +68,16 @@ class _Left(NamedTuple):
 
 def keep_room(session: Session) -> None:
     """Choose the next PodGroup and keep room for it; call it before others are attempted."""
-    queues = session.snapshot.queues
-    if not queues.reserving or not session.snapshot.lines:
+    lines = session.snapshot.lines
+    if not session.snapshot.queues.reserving or not lines:
         return
-    row = _next(session)
-    if row == NONE:
+    eligible = [row for row in sorted(lines) if _is_eligible(session, row)]
+    if not eligible:
         return
     room = _node_room(session)
+    row = _next(session, eligible, room)
+    if row == NONE:
+        return
     targets, planned_at = _targets(session, row, room)
     kept = session.kept
     kept.planned_at = planned_at
@@ -134,13 +137,12 @@ def next_line_event_at(session: Session, changes: tuple[LineChange, ...]) -> int
     return min((at for at in times if at > now), default=None)
 
 
-def _next(session: Session) -> int:
+def _next(session: Session, eligible: list[int], room: _NodeRoom) -> int:
     """Return the PodGroup that is next, or NONE; one that is next stays so while it may."""
     lines = session.snapshot.lines
-    eligible = [row for row in sorted(lines) if _is_eligible(session, row)]
     for row in eligible:
         if lines[row].next_since:
-            if not _gives_up(session, row):
+            if not _gives_up(session, row, room):
                 return row
             session.kept.gave_up.add(row)
     heads: dict[int, int] = {}
@@ -153,10 +155,10 @@ def _next(session: Session) -> int:
     return min(heads.values(), key=lambda row: (lines[row].since, row), default=NONE)
 
 
-def _gives_up(session: Session, row: int) -> bool:
+def _gives_up(session: Session, row: int, room: _NodeRoom) -> bool:
     record, now = session.snapshot.lines[row], session.snapshot.now
-    is_planned = _targets(session, row, _node_room(session))[1] > 0
-    return not is_planned and record.used_at(now) >= _budget(session, row, record)
+    is_used_up = record.used_at(now) >= _budget(session, row, record)
+    return is_used_up and not _targets(session, row, room)[1]
 
 
 def _budget(session: Session, row: int, record: LineRecord) -> int:
@@ -306,11 +308,14 @@ def _node_room(session: Session) -> _NodeRoom:
     free_at, wait_s = np.zeros(len(free)), np.zeros(len(free))
     if len(rows):
         np.add.at(without_pods, pods.node[rows], requests[pods.signature[rows]])
-        ends = np.array([_end(snapshot, it) for it in range(len(snapshot.podgroups))])
-        np.maximum.at(free_at, pods.node[rows], ends[pods.podgroup[rows]])
-        ran_s = np.array([_ran_s(snapshot, it) for it in range(len(snapshot.podgroups))])
-        together = np.unique(np.stack([pods.node[rows], pods.podgroup[rows]]), axis=1)
-        np.add.at(wait_s, together[0], ran_s[together[1]])
+        found, inverse = np.unique(pods.podgroup[rows], return_inverse=True)
+        ends = np.array([_end(snapshot, it) for it in found.tolist()])
+        np.maximum.at(free_at, pods.node[rows], ends[inverse])
+        ran_s = np.array([_ran_s(snapshot, it) for it in found.tolist()])
+        node, one = np.divmod(
+            np.unique(pods.node[rows].astype(np.int64) * len(found) + inverse), len(found)
+        )
+        np.add.at(wait_s, node, ran_s[one])
         wait_s = np.where(free_at < _FAR, free_at - snapshot.now, wait_s)
     return _NodeRoom(free, without_pods, free_at, wait_s)
 

@@ -10,7 +10,7 @@ each alone, and writes the reason why it waits into the pod's condition PodSched
 
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -44,6 +44,7 @@ from trainer_kai.cli.commands.why.reasons import (
     evicted_at,
     job_without_pods,
     not_ours,
+    parse_time,
     standalone_reason,
     waiting_reason,
     why_more_wait,
@@ -56,6 +57,8 @@ from trainer_kai.policy.workloads.state import WorkloadState, finished_state, tr
 from trainer_kai.policy.workloads.workload import Workload
 
 _WEBHOOK: Final = ".trainer-kai.dev"
+_RFC_3339: Final = "%Y-%m-%dT%H:%M:%SZ"
+_NEVER_S: Final = 10 * 365 * 24 * 3600  # a deadline after so long is none
 _WITHOUT_NOMINATION: Final = SCHEDULER_REASONS - {UnschedulableReason.WAITING_FOR_VICTIMS}
 
 
@@ -347,12 +350,27 @@ def _queue(snapshot: TrainJobSnapshot) -> tuple[str, QueueSourceKind | None]:
 def _notes(snapshot: TrainJobSnapshot) -> Iterable[str]:
     yield from _queue_change_notes(snapshot)
     yield from _unreviewed_notes(snapshot)
+    yield from _deadline_notes(snapshot)
     kinds = (TRAINJOBS.kind, JOBSETS.kind, JOBS.kind)
     for kind, it in zip(kinds, (snapshot.trainjob, snapshot.jobset, snapshot.job), strict=True):
         if it is not None and it.metadata.deletion_timestamp:
             yield f"the {kind} is terminating"
     if snapshot.other is not None and snapshot.other.metadata.deletion_timestamp:
         yield f"the {snapshot.kind} is terminating"
+
+
+def _deadline_notes(snapshot: TrainJobSnapshot) -> Iterator[str]:
+    """Yield when the controller of a workload will end it, whether its pods run or wait."""
+    it = snapshot.suspendable
+    if it is None or not 0 < it.deadline_s < _NEVER_S or is_finished(snapshot):
+        return
+    bound = f"activeDeadlineSeconds: {it.deadline_s}"
+    begin = parse_time(it.deadline_from)
+    if begin is None:
+        yield f"{bound} counts from when the {it.key.kind} starts, also while its pods wait"
+    else:
+        end = (begin.astimezone(UTC) + timedelta(seconds=it.deadline_s)).strftime(_RFC_3339)
+        yield f"it will be ended at {end} ({bound}), also if its pods still wait then"
 
 
 def _unreviewed_notes(snapshot: TrainJobSnapshot) -> Iterator[str]:

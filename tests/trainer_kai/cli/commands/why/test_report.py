@@ -1,10 +1,11 @@
 """The report on a TrainJob: its PodGroups, their states, and what may not be read."""
 
 import json
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from tests.support.case import Case, ids
 from tests.support.workloads.jobsets import UID
 from tests.trainer_kai.cli.commands.why.trainjob_cluster import (
     NO_ROOM_REASONS,
@@ -45,6 +46,35 @@ async def test_a_scheduler_in_another_namespace_is_believed() -> None:
     assert [podgroup.reason.title for podgroup in report.podgroups if podgroup.reason] == [
         "NoCapacity"
     ]
+
+
+# spec of the TrainJob, which was created at 2025-12-31T23:00:00Z -> what is said of its end
+DEADLINES: list[Case[dict[str, Any], str]] = [
+    Case("none", {}, ""),
+    Case(
+        "a deadline",
+        {"activeDeadlineSeconds": 7200},
+        "it will be ended at 2026-01-01T01:00:00Z (activeDeadlineSeconds: 7200), "
+        "also if its pods still wait then",
+    ),
+    Case(
+        "a deadline that does not run yet",
+        {"activeDeadlineSeconds": 7200, "suspend": True},
+        "activeDeadlineSeconds: 7200 counts from when the TrainJob starts, "
+        "also while its pods wait",
+    ),
+    Case("a deadline beyond any life", {"activeDeadlineSeconds": 2**62}, ""),
+]
+
+
+@pytest.mark.parametrize("case", DEADLINES, ids=ids)
+async def test_when_it_will_be_ended(case: Case[dict[str, Any], str]) -> None:
+    """By its controller, which counts from the creation or the resume."""
+    cluster = TrainJobCluster()
+    without_capacity(cluster)
+    cluster.trainjob["metadata"]["creationTimestamp"] = "2025-12-31T23:00:00Z"
+    cluster.change(**case.given)
+    assert "".join((await cluster.why()).notes) == case.want
 
 
 TUNE: Final = "torchtune-llama3.2-1b"
