@@ -43,6 +43,7 @@ from trainer_kai.cli.commands.plan.preview import (
     PreviewContext,
     foreign_preview,
     preview_cron_job,
+    preview_owned,
     preview_submitted,
     preview_trainjob,
     runtime_key,
@@ -55,6 +56,12 @@ from trainer_kai.cli.input.kinds import (
     faults_of,
     queue_warnings,
     with_identity,
+)
+from trainer_kai.cli.input.pod_owners import (
+    TEMPLATE_KINDS,
+    PodOwner,
+    owned_pods,
+    unknown_pods_note,
 )
 from trainer_kai.cli.input.unknown_fields import InputWarnings, unread_files
 from trainer_kai.cli.options import connection, kind_defaults
@@ -86,7 +93,11 @@ _PLANNED_KINDS: Final = (
 _LINT_KINDS: Final = (NODES, QUEUES, PRIORITY_CLASSES, TOPOLOGIES)
 _CLAIM_KINDS: Final = (DEVICE_CLASSES, CLAIM_TEMPLATES)  # read only for claims by template
 _KINDS: Final = frozenset(
-    {*((it.group, it.kind) for it in (*_PLANNED_KINDS, *_LINT_KINDS, *_CLAIM_KINDS)), *UNMARKED}
+    {
+        *((it.group, it.kind) for it in (*_PLANNED_KINDS, *_LINT_KINDS, *_CLAIM_KINDS)),
+        *UNMARKED,
+        *TEMPLATE_KINDS,
+    }
 )
 
 
@@ -96,8 +107,12 @@ _Submitted: TypeAlias = Object  # a workload without a TrainJob, or a CronJob
 _SUBMITTED: Final[Mapping[str, Resource[Any]]] = {
     **{it.kind: it for it in (JOBSETS, JOBS, CRON_JOBS)},
     **{it.resource.kind: it.resource for it in UNMARKED.values()},
+    **{it.kind: it for it in TEMPLATE_KINDS.values()},
 }
-_UNMARKED_STRUCTS: Final = tuple({it.resource.struct for it in UNMARKED.values()})
+_UNMARKED_STRUCTS: Final[tuple[type[Any], ...]] = (
+    *{it.resource.struct for it in UNMARKED.values()},
+    PodOwner,
+)
 
 
 class _PlanInput(NamedTuple):
@@ -161,6 +176,8 @@ class _PlanInput(NamedTuple):
 def _replicated_jobs(kind: Resource[Any], it: _Submitted) -> Iterable[ReplicatedJob]:
     if isinstance(it, CronJob):
         return (ReplicatedJob(name="", template=it.spec.job_template),)
+    if isinstance(it, PodOwner):
+        return owned_pods(kind, it).spec.replicated_jobs
     workload = KIND_OF_RESOURCE[kind].adapt(it)
     return workload.spec.replicated_jobs if workload is not None else ()
 
@@ -207,7 +224,8 @@ def _read(files: Iterable[str], namespace: str) -> _PlanInput:
         _add(plan_input, document.kind, it)
     for first, *others in ignored.values():
         more = f" and {len(others)} more" if others else ""
-        print(f"trainer-kai: ignored: {first}{more}", file=sys.stderr)
+        why = unknown_pods_note(first.group, first.kind)
+        print(f"trainer-kai: ignored: {first}{more}{why}", file=sys.stderr)
     for line in warnings.lines():
         print(f"trainer-kai: {line}", file=sys.stderr)
     if faults:
@@ -337,6 +355,12 @@ def _previews(args: argparse.Namespace, plan_input: _PlanInput) -> Iterator[Prev
 def _preview_submitted(kind: Resource[Any], it: _Submitted, context: PreviewContext) -> Preview:
     if isinstance(it, CronJob):
         return preview_cron_job(it, context)
+    if isinstance(it, PodOwner):
+        owner = it.metadata.controller
+        is_part = owner is not None and f"{owner.kind}" in _SUBMITTED
+        if is_part:
+            return foreign_preview(kind.kind, it.metadata, context)
+        return preview_owned(owned_pods(kind, it), context)
     workload = KIND_OF_RESOURCE[kind].adapt(it)
     if workload is None:
         return foreign_preview(kind.kind, it.metadata, context)

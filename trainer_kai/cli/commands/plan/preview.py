@@ -17,10 +17,13 @@ from trainer_kai.api.meta import Key, Meta, OwnerReference
 from trainer_kai.api.names import (
     ADMITTED,
     ADMITTED_MARK,
+    BATCH_MIN_MEMBER,
     GPU_FRACTION,
     GPU_FRACTION_DEVICES,
     GPU_MEMORY,
     MEMBERS,
+    PROJECT,
+    QUEUE,
     STAGE,
 )
 from trainer_kai.api.resources import CRON_JOBS, JOBSETS, RUNTIMES
@@ -28,27 +31,41 @@ from trainer_kai.api.text import counted
 from trainer_kai.api.trainjob import Runtime, TrainJob
 from trainer_kai.cli.commands.plan.admission import (
     excluded_namespace,
+    other_scheduler_finding,
     requested_queues,
     review_workload,
 )
+from trainer_kai.cli.input.pod_owners import OwnedPods
 from trainer_kai.podgrouper.plan import ObservedState, plan
 from trainer_kai.policy.expand.jobset import expand, launcher_trains
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.node_index import NOTHING_KNOWN, KnownCluster
 from trainer_kai.policy.lint.trainjob import lint_jobset, lint_trainjob
-from trainer_kai.policy.podgroups.grouping import PlannedPodGroup, PodGroupPlan
+from trainer_kai.policy.podgroups.default_group import (
+    DefaultGroup,
+    default_group_findings,
+    default_podgroup,
+)
+from trainer_kai.policy.podgroups.grouping import (
+    MAIN,
+    PlannedPodGroup,
+    PlannedSubGroup,
+    PodGroupPlan,
+)
 from trainer_kai.policy.podgroups.manifests import GroupingMode, GroupingRules, ManifestFields
 from trainer_kai.policy.pods.requests import format_amounts, pod_requests
 from trainer_kai.policy.queueing.kind_defaults import NO_CHANGES, KindDefaults
+from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 from trainer_kai.policy.queueing.queue_resolution import (
     QueueChoice,
     QueueSource,
     RequestedQueues,
+    queue_of_owner,
     resolve_queue,
 )
-from trainer_kai.policy.workloads.job import job_workload
+from trainer_kai.policy.workloads.job import ONLY_JOB, job_workload
 from trainer_kai.policy.workloads.jobset import jobset_workload
-from trainer_kai.policy.workloads.workload import Workload
+from trainer_kai.policy.workloads.workload import StagedJobs, Workload
 from webhook.admission.patch import Operation
 from webhook.admission.review import AdmissionRequest, AdmissionResponse, ReviewedKind
 from webhook.cache.admission_cache import QueueTree, TrainJobSummary
@@ -222,6 +239,73 @@ def foreign_preview(kind: str, meta: Meta, context: PreviewContext) -> Preview:
     return Preview(kind, meta.key, "", context.mode, queue, (), (), (finding,))
 
 
+def preview_owned(owned: OwnedPods, context: PreviewContext) -> Preview:
+    """Return the preview of an object that owns pods by a template: the podgrouper groups these."""
+    group, rules = owned.group, _rules(context)
+    left_out = _left_out(owned, context)
+    if group is None or left_out is not None:
+        queue = QueueChoice(context.default_queue, QueueSource.DEFAULT)
+        found = (left_out,) if left_out is not None else ()
+        return Preview(owned.kind, owned.key, "", context.mode, queue, (), (), found)
+    choice = owner_queue(group, context.namespace_labels or {}, context.default_queue)
+    classes = SelectablePriorityClasses(context.known_cluster.priorities or {})
+    fields = default_podgroup(group, choice.queue, classes, context.kind_defaults)
+    minimum = fields["spec"].get("minMember", 1)
+    planned = PlannedPodGroup(
+        MAIN, (PlannedSubGroup(ONLY_JOB, 1, owned.pods, minimum, is_anticipated=False),), 1, ()
+    )
+    row = PodGroupPreview(
+        fields["metadata"]["annotations"][STAGE],
+        group.key.name,
+        "",
+        counted(owned.pods, "pod"),
+        planned,
+        _requests(owned, planned),
+    )
+    linted = lint_jobset(owned, choice.queue, rules, context.known_cluster, owned.form)
+    preview = Preview(owned.kind, owned.key, "", context.mode, choice, (row,), (fields,), ())
+    findings = (
+        *_namespace_notes(preview, context),
+        *default_group_findings(group.subject),
+        *_minimum_notes(owned, minimum),
+        *_not_reported(linted),
+        *_queue_findings(preview, context),
+    )
+    return preview._replace(findings=findings)
+
+
+def _left_out(owned: OwnedPods, context: PreviewContext) -> Finding | None:
+    """Return why an object has no PodGroup of ours."""
+    if owned.group is None:
+        return Finding("metadata.deletionTimestamp", "it is being deleted")
+    other = other_scheduler_finding(owned, owned.kind, owned.form, context.scheduler_name)
+    if other is None and context.mode == "external":
+        return Finding("metadata", "the podgrouper of KAI groups its pods")
+    if other is None and not owned.pods:
+        return Finding("spec.replicas", "its number of pods is 0")
+    return other
+
+
+def _minimum_notes(owned: OwnedPods, requested: int) -> Iterator[Finding]:
+    if requested > owned.pods:
+        message = (
+            f"{requested} is more than its {counted(owned.pods, 'pod')}, so none of them starts"
+        )
+        yield Finding(f"metadata.annotations[{BATCH_MIN_MEMBER}]", message)
+
+
+def owner_queue(
+    group: DefaultGroup, namespace_labels: Mapping[str, str], default: str
+) -> QueueChoice:
+    """Return the queue of pods whose owner has no adapter, as the podgrouper finds it."""
+    own, of_pod = group.subject.labels, group.pod.labels
+    name = queue_of_owner(own, of_pod)
+    if not name:
+        return resolve_queue(RequestedQueues(namespace=namespace_labels), default)
+    is_own = own.get(QUEUE) or (own.get(PROJECT) and not of_pod.get(QUEUE))
+    return QueueChoice(name, QueueSource.TRAINJOB if is_own else QueueSource.POD_TEMPLATE)
+
+
 def admitted_jobset(
     job: TrainJob, runtime: Runtime, context: PreviewContext
 ) -> tuple[JobSet, tuple[Finding, ...]]:
@@ -380,12 +464,16 @@ def _podgroup_previews(
         name, members = fields["metadata"]["name"], annotations[MEMBERS]
         if not workload.kind.form.jobs_path:  # its only job has no name
             members = counted(sum(it.total_pods for it in podgroup.subgroups), "pod")
-        resources = format_amounts(_total_requests(workload, podgroup))
-        requests = {**resources, **_total_shares(workload, podgroup)}
+        requests = _requests(workload, podgroup)
         yield PodGroupPreview(stage, name, after, members, podgroup, requests)
 
 
-def _total_requests(workload: Workload, podgroup: PlannedPodGroup) -> Mapping[str, int]:
+def _requests(workload: StagedJobs, podgroup: PlannedPodGroup) -> Mapping[str, str]:
+    resources = format_amounts(_total_requests(workload, podgroup))
+    return {**resources, **_total_shares(workload, podgroup)}
+
+
+def _total_requests(workload: StagedJobs, podgroup: PlannedPodGroup) -> Mapping[str, int]:
     jobs = {job.name: job for job in workload.spec.replicated_jobs}
     total: dict[str, int] = {}
     for member in podgroup.subgroups:
@@ -395,7 +483,7 @@ def _total_requests(workload: Workload, podgroup: PlannedPodGroup) -> Mapping[st
     return total
 
 
-def _total_shares(workload: Workload, podgroup: PlannedPodGroup) -> Mapping[str, str]:
+def _total_shares(workload: StagedJobs, podgroup: PlannedPodGroup) -> Mapping[str, str]:
     """Return the shares of GPUs that all pods request, in GPUs and in MiB; not invalid ones."""
     jobs = {job.name: job for job in workload.spec.replicated_jobs}
     total: dict[str, int] = {}
