@@ -25,7 +25,8 @@ def add_plan(commands: Subcommands) -> None:
         parser,
         "TrainJobs, JobSets, Jobs, CronJobs and other workloads, such as RayClusters and"
         " Deployments, runtimes and namespaces, and what to compare them"
-        " with: Nodes, Queues, PriorityClasses, Topologies, DeviceClasses, ResourceClaimTemplates",
+        " with: Nodes, Queues, PriorityClasses, Topologies, DeviceClasses, ResourceSlices,"
+        " DeviceTaintRules, ResourceClaims and their templates",
     )
     add_output_flag(parser, more="; json has the PodGroups as they will be applied")
     parser.add_argument(

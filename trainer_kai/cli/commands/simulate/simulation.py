@@ -37,7 +37,12 @@ from trainer_kai.cli.commands.simulate.device_claims import (
     create_claims,
     free_claims,
 )
-from trainer_kai.cli.commands.simulate.end_state import EndState, NominatedPods, end_state
+from trainer_kai.cli.commands.simulate.end_state import (
+    EndState,
+    NominatedPods,
+    domain_levels,
+    end_state,
+)
 from trainer_kai.cli.commands.simulate.json_output import (
     cycle_json,
     own_podgroup_key,
@@ -56,7 +61,7 @@ from trainer_kai.cli.commands.simulate.notes import (
 )
 from trainer_kai.cli.commands.simulate.owned_pods import create_owned_pods
 from trainer_kai.cli.commands.simulate.scheduler_config import SchedulerConfig, scheduler_config
-from trainer_kai.cli.input.cluster import read_cluster
+from trainer_kai.cli.input.cluster import InputCluster, read_cluster
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.queueing.kind_defaults import NO_CHANGES, KindDefaults
@@ -116,6 +121,7 @@ class SimulationResult(NamedTuple):
     hints: Mapping[Key, str]  # by PodGroup, of those without a reason
     suspended: frozenset[Key]  # PodGroups that are suspended
     jobs: Mapping[Key, str]  # by PodGroup, such as job/nightly
+    domain_levels: Mapping[Key, str]  # by PodGroup with a constraint of topology
 
 
 def simulate(
@@ -134,7 +140,10 @@ def simulate(
 
 def prepare(documents: Iterable[Document], options: SimulationOptions) -> SimulationInput:
     """Read the objects, and create the PodGroups and pods that are missing."""
-    inputs = read_cluster(documents)
+    return prepare_cluster(read_cluster(documents), options)
+
+
+def prepare_cluster(inputs: InputCluster, options: SimulationOptions) -> SimulationInput:
     policies = options.victims, options.disruption_budgets, options.placement
     config = scheduler_config(inputs, options.actions, options.scheduler_name, *policies)
     rules = GroupingRules(
@@ -276,6 +285,7 @@ class _Simulation:
             hints=hints(cluster, groups, nominated, evicted),
             suspended=frozenset(suspended_podgroups(cluster)),
             jobs=names_of_jobs(cluster),
+            domain_levels=domain_levels(final[0]),
         )
 
     def _end_of_cycle(
