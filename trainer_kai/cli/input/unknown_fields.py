@@ -80,6 +80,8 @@ UNREAD_FIELDS: Final[Mapping[str, str]] = {
 }
 # Fields that only resemble one of ours, or that only conditions of nodes and pods have.
 _ALSO_KNOWN: Final[Mapping[str, str]] = {
+    "ElasticPolicy": "maxReplicas",
+    "RayWorkerGroup": "maxReplicas",
     "VolumeClaimSpec": "volumeMode",
     "Condition": "lastHeartbeatTime lastProbeTime",
 }
