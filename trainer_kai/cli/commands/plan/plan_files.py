@@ -76,6 +76,7 @@ if TYPE_CHECKING:
 
 _SCHEMA: Final = "trainer-kai/plan/v2"
 _BLOCKED: Final = 1  # the exit code
+_MOST_TRIALS: Final = 64  # each plans the whole cluster
 _HEADINGS: Final = ("STAGE", "PODGROUP", "AFTER", "MEMBERS", "STARTS WITH", "REQUESTS")
 _PLANNED_KINDS: Final = (
     TRAINJOBS,
@@ -280,38 +281,50 @@ def _previews(args: argparse.Namespace, plan_input: PlanInput) -> Iterator[Previ
         kind_defaults=kind_defaults(args),
         claim_gpus=plan_input.claim_gpus(),
     )
+    trials = _Trials(args, plan_input)
     for job in plan_input.jobs:
         labels = plan_input.namespace_labels(job.metadata.namespace)
         runtime = plan_input.runtimes[runtime_key(job)]
         preview = preview_trainjob(job, runtime, context._replace(namespace_labels=labels))
-        preview = _with_placements(args, plan_input, preview, TRAINJOBS, job)
+        preview = trials.of(preview, TRAINJOBS, job)
         yield _with_key_warnings(preview, TRAINJOBS, job)
     for kind, it in plan_input.others:
         labels = plan_input.namespace_labels(it.metadata.namespace)
         preview = _preview_submitted(kind, it, context._replace(namespace_labels=labels))
-        preview = _with_placements(args, plan_input, preview, kind, it)
+        preview = trials.of(preview, kind, it)
         yield _with_key_warnings(preview, kind, it)
 
 
-def _with_placements(
-    args: argparse.Namespace, plan_input: PlanInput, preview: Preview, kind: Resource[Any], it: Any
-) -> Preview:
-    """Add where it would start, if a domain or devices matter for that."""
-    if args.mode == "external" or not plan_input.is_tried(preview, kind, it):
-        return preview
-    from trainer_kai.cli.commands.plan.trial import trial  # noqa: PLC0415 - it imports numpy
-    from trainer_kai.cli.commands.simulate.simulation import SimulationOptions  # noqa: PLC0415 - as above
+class _Trials:
+    """Says where workloads would start, if a domain or devices matter for that."""
 
-    options = SimulationOptions(
-        actions=("allocate",),
-        scheduler_name=args.scheduler_name,
-        default_queue=args.default_queue,
-        kind_defaults=kind_defaults(args),
-    )
-    if isinstance(it, CronJob):
-        kind, it = JOBS, job_of_cron_job(it)
-    placements = trial(preview, kind, it, plan_input.trial_objects(), options)
-    return preview._replace(placements=placements)
+    def __init__(self, args: argparse.Namespace, plan_input: PlanInput) -> None:
+        self._args = args
+        self._input = plan_input
+        self._left = _MOST_TRIALS
+
+    def of(self, preview: Preview, kind: Resource[Any], it: Any) -> Preview:
+        args = self._args
+        if args.mode == "external" or not self._input.is_tried(preview, kind, it):
+            return preview
+        self._left -= 1
+        if self._left < 0:
+            note = f"only the first {_MOST_TRIALS} workloads are placed on an empty cluster"
+            finding = Finding("metadata.name", note)
+            return preview._replace(findings=(*preview.findings, finding))
+        from trainer_kai.cli.commands.plan.trial import trial  # noqa: PLC0415 - it imports numpy
+        from trainer_kai.cli.commands.simulate.simulation import SimulationOptions  # noqa: PLC0415 - as above
+
+        options = SimulationOptions(
+            actions=("allocate",),
+            scheduler_name=args.scheduler_name,
+            default_queue=args.default_queue,
+            kind_defaults=kind_defaults(args),
+        )
+        if isinstance(it, CronJob):
+            kind, it = JOBS, job_of_cron_job(it)
+        placements = trial(preview, kind, it, self._input.trial_objects(), options)
+        return preview._replace(placements=placements)
 
 
 def _preview_submitted(kind: Resource[Any], it: Submitted, context: PreviewContext) -> Preview:

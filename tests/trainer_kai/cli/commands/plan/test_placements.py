@@ -128,6 +128,16 @@ def test_a_rack_that_is_too_small_is_a_finding(terminal: Terminal) -> None:
     assert "3 pods must be in one rack of Topology cluster, and the largest holds 2" in out
 
 
+def test_of_many_workloads_the_first_ones_are_tried(terminal: Terminal) -> None:
+    jobs = [{**gang(1, REQUIRED)} for _ in range(66)]
+    for i, it in enumerate(jobs):
+        it["metadata"] = {**it["metadata"], "name": f"job-{i}"}
+    _, out, _ = terminal.run("-f", terminal.write("a.yaml", *racked(2, 4), *jobs))
+
+    assert out.count("On an empty cluster:") == 64
+    assert out.count("only the first 64 workloads are placed on an empty cluster") == 2
+
+
 def test_kai_decides_in_mode_external(terminal: Terminal) -> None:
     file = terminal.write("a.yaml", *racked(2, 4), gang(3, REQUIRED))
 

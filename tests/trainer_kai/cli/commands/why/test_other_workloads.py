@@ -264,3 +264,25 @@ async def test_the_set_of_a_notebook_belongs_to_it() -> None:
 
     assert (report.kind, report.state) == ("Notebook", "runs")
     assert "StatefulSet x belongs to it" in report.notes
+
+
+async def test_the_pods_of_a_workflow_are_podgroups_each() -> None:
+    """Nothing is between them and the workflow."""
+    (workflow,) = (it for it in NAMED_KINDS if it.kind == "Workflow")
+    cluster = OtherCluster()
+    meta: Any = {"namespace": "default", "name": "x", "uid": "uid-x"}
+    cluster.store.put(OWNER_RESOURCES[workflow.group_kind], {"metadata": meta})
+    for name in ("a", "b"):
+        above = {"metadata": {**meta, "name": name, "uid": name}}
+        above["metadata"]["ownerReferences"] = [reference(workflow)]
+        above["metadata"]["annotations"] = {"pod-group-name": f"pg-{name}"}
+        spec = {"schedulerName": SCHEDULER, "nodeName": "node-1"}
+        cluster.store.put(PODS, {**above, "spec": spec, "status": {"phase": "Running"}})
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": name}
+        group = {**meta, "name": f"pg-{name}", "ownerReferences": [owner]}
+        cluster.store.put(PODGROUPS, {"metadata": group, "spec": {"queue": "team-a"}})
+    report = await cluster.why_of("Workflow", "x")
+
+    assert report.queue == "team-a"
+    assert [it.podgroup.name for it in report.podgroups] == ["pg-a", "pg-b"]
+    assert [it.counts.running for it in report.podgroups] == [1, 1]
