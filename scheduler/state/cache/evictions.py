@@ -149,23 +149,27 @@ class InFlightEvictions:
         )
 
     def suspendable_id(self, group: Key) -> SuspendableId | None:
-        """Return what suspends the workload of a PodGroup; None if its pods are evicted one by one.
+        return suspendable_id(self._cluster, group)
 
-        If the workload is not known, or another one has its name, what suspends it has no name.
-        """
-        known = self._cluster.pod_groups.get(group)
-        workload = owning_workload(known, self._cluster.workloads)
-        if workload is not None:
-            found = controlling_suspendable(workload, self._cluster.owners)
-            if found is None or is_reverted(found, self._cluster.reverted_suspensions):
-                return None
-            return SuspendableId(found.key, found.metadata.uid)
-        kinds = map(kind_of_owner, known.metadata.owner_references if known else ())
-        kind = next((it for it in kinds if it is not None and it.covers_all), None)
-        if kind is None:
+
+def suspendable_id(cluster: Cluster, group: Key) -> SuspendableId | None:
+    """Return what suspends the workload of a PodGroup; None if its pods are evicted one by one.
+
+    If the workload is not known, or another one has its name, what suspends it has no name.
+    """
+    known = cluster.pod_groups.get(group)
+    workload = owning_workload(known, cluster.workloads)
+    if workload is not None:
+        found = controlling_suspendable(workload, cluster.owners)
+        if found is None or is_reverted(found, cluster.reverted_suspensions):
             return None
-        by_users = kind.owner.resource if kind.owner is not None else kind.resource
-        return SuspendableId(ObjectKey(by_users.kind, group.namespace, ""), "")
+        return SuspendableId(found.key, found.metadata.uid)
+    kinds = map(kind_of_owner, known.metadata.owner_references if known else ())
+    kind = next((it for it in kinds if it is not None and it.covers_all), None)
+    if kind is None:
+        return None
+    by_users = kind.owner.resource if kind.owner is not None else kind.resource
+    return SuspendableId(ObjectKey(by_users.kind, group.namespace, ""), "")
 
 
 class SuspensionNotes(NamedTuple):

@@ -29,3 +29,11 @@ def test_what_is_shown_is_what_is_printed(
     for it in SHOWN.finditer(page.read_text()):
         main(shlex.split(it["arguments"]))
         assert capsys.readouterr().out.splitlines() == it["output"].splitlines()
+
+
+def test_the_trainjob_with_claims_is_the_one_that_is_planned() -> None:
+    """The page shows the file that its commands read."""
+    page = (ROOT / "docs/claims.md").read_text()
+    shown = page.split("```yaml\n")[1].split("```")[0]
+
+    assert shown == (ROOT / "tests/fixtures/clusters/claims/train.yaml").read_text()

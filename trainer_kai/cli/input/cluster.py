@@ -17,6 +17,7 @@ from scheduler.state.queues.access import permits_from_review
 from trainer_kai.api.interning import spec_on_node
 from trainer_kai.api.meta import Key
 from trainer_kai.api.pod import Pod
+from trainer_kai.api.resources import Resource
 from trainer_kai.api.trainjob import Runtime
 from trainer_kai.cli.input.documents import Document, read_object
 from trainer_kai.cli.input.kinds import (
@@ -30,6 +31,7 @@ from trainer_kai.cli.input.kinds import (
     unix_seconds,
     with_identity,
 )
+from trainer_kai.cli.input.pod_owners import TEMPLATE_KINDS, PodOwner, unknown_pods_note
 from trainer_kai.cli.input.unknown_fields import (
     InputWarnings,
     kind_text,
@@ -38,6 +40,7 @@ from trainer_kai.cli.input.unknown_fields import (
 )
 from trainer_kai.errors import ConfigError, FieldError
 from trainer_kai.policy.workloads.kinds import SUSPENDABLE
+from trainer_kai.policy.workloads.workload import ObjectKey
 
 # By group, kind and name; None stands for objects of unused kinds.
 _Objects: TypeAlias = dict[tuple[str, str, Key], tuple[Document, Any]]
@@ -72,6 +75,7 @@ class InputCluster:
 
     cluster: Cluster
     runtimes: dict[tuple[str, Key], Runtime] = field(default_factory=dict)
+    pod_owners: dict[ObjectKey, tuple[Resource[PodOwner], PodOwner]] = field(default_factory=dict)
     shards: list[tuple[Document, Shard]] = field(default_factory=list)
     configs: list[tuple[Document, Shard]] = field(default_factory=list)
     latest_time: int = 0  # the newest time in an object, in seconds since 1970
@@ -89,7 +93,8 @@ def read_cluster(documents: Iterable[Document]) -> InputCluster:
     for document in documents:
         kind = (document.group, document.kind)
         if kind not in KINDS and kind not in UNUSED_KINDS:
-            ignored[f"ignored: {kind_text(document)}{similar_kind(document)}"] += 1
+            note = similar_kind(document) or unknown_pods_note(*kind)
+            ignored[f"ignored: {kind_text(document)}{note}"] += 1
             continue
         object_faults = [*_add(objects, document, kind, warnings)]
         faults += object_faults
@@ -182,13 +187,15 @@ def _build_cluster(objects: _Objects) -> InputCluster:
     """Store each object by its kind, sorted, so that the order of the files does not matter."""
     inputs = InputCluster(Cluster())
     requests: list[BindRequest] = []
-    for (_, kind, key), (document, it) in sorted(objects.items(), key=lambda pair: pair[0]):
+    for (group, kind, key), (document, it) in sorted(objects.items(), key=lambda pair: pair[0]):
         if it is None or kind == CRON_JOBS.kind:
             continue
         if kind in _CLUSTER_FIELDS:
             getattr(inputs.cluster, _CLUSTER_FIELDS[kind])[key if key.namespace else key.name] = it
         elif kind in SUSPENDABLE:
             inputs.cluster.workload_objects[SUSPENDABLE[kind]][key] = it
+        elif (group, kind) in TEMPLATE_KINDS:
+            inputs.pod_owners[ObjectKey(kind, *key)] = TEMPLATE_KINDS[group, kind], it
         elif kind in {"TrainingRuntime", "ClusterTrainingRuntime"}:
             inputs.runtimes[kind, key] = it
         elif kind == "BindRequest":

@@ -37,6 +37,7 @@ from trainer_kai.api.validate import (
     trainjob_faults,
 )
 from trainer_kai.cli.input.documents import Document
+from trainer_kai.cli.input.pod_owners import TEMPLATE_KINDS, PodOwner
 from trainer_kai.errors import ConfigError, FieldError, FieldWarning
 from trainer_kai.policy.misspelled_keys import (
     PODGROUP_KEYS,
@@ -161,7 +162,7 @@ def with_identity(document: Document, namespace: str = "default") -> Document:
     version = document.fields.get("apiVersion")
     known = (it.resource for it in WORKLOAD_KINDS)
     others = {it.api_version for it in known if (it.group, it.kind) == kind}
-    if version not in {resource.api_version, *others}:
+    if version not in {resource.api_version, *others} and kind not in TEMPLATE_KINDS:
         message = f"apiVersion: {version!r} must be {resource.api_version!r}"
         raise ConfigError([FieldError(str(document), message)])
     meta["namespace"] = metadata.get("namespace") or namespace
@@ -169,7 +170,7 @@ def with_identity(document: Document, namespace: str = "default") -> Document:
         del meta["namespace"]
     if not metadata.get("uid"):
         full = f"{meta['namespace']}.{name}" if resource.namespaced else name
-        is_workload = resource.struct in (JobSet, Job) or kind in UNMARKED
+        is_workload = resource.struct in (JobSet, Job, PodOwner) or kind in UNMARKED
         meta["uid"] = UID if is_workload else full
     return Document(document.file, {**document.fields, "metadata": meta})
 
@@ -340,6 +341,7 @@ UNMARKED: Final = {
 
 KINDS: Final[Mapping[tuple[str, str], _Kind]] = {
     **{kind: _Kind(it.resource, _workload_faults) for kind, it in UNMARKED.items()},
+    **{kind: _Kind(it, _workload_faults) for kind, it in TEMPLATE_KINDS.items()},
     **{
         (resource.group, resource.kind): _Kind(resource, faults)
         for resource, faults in (

@@ -20,6 +20,7 @@ from msgspec import inspect
 from trainer_kai.api.text import listed_names
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.cli.input.kinds import KINDS, UNUSED_KINDS
+from trainer_kai.cli.input.pod_owners import unknown_pods_note
 from trainer_kai.errors import FieldError, FieldWarning
 
 # Structs that have all fields of the API.
@@ -79,6 +80,8 @@ UNREAD_FIELDS: Final[Mapping[str, str]] = {
 }
 # Fields that only resemble one of ours, or that only conditions of nodes and pods have.
 _ALSO_KNOWN: Final[Mapping[str, str]] = {
+    "ElasticPolicy": "maxReplicas",
+    "RayWorkerGroup": "maxReplicas",
     "VolumeClaimSpec": "volumeMode",
     "Condition": "lastHeartbeatTime lastProbeTime",
 }
@@ -239,7 +242,8 @@ def unread_files(
             known.add(document.file)
             continue
         similar = similar_kind(document)
-        kinds.setdefault(document.file, Counter())[f"{kind_text(document)}{similar}"] += 1
+        note = similar or unknown_pods_note(*kind)
+        kinds.setdefault(document.file, Counter())[f"{kind_text(document)}{note}"] += 1
         if similar or not document.kind or not document.fields.get("apiVersion"):
             mistyped.add(document.file)
     expected = f"known kinds are {', '.join(sorted({kind for _, kind in read}))}"

@@ -17,7 +17,7 @@ class KindDefault(NamedTuple):
 
 
 # As in KAI; all other kinds train.
-_OF_KAI: Final = MappingProxyType(
+OF_KAI: Final = MappingProxyType(
     {
         "Deployment.apps": KindDefault("inference"),
         "Notebook.kubeflow.org": KindDefault("build"),
@@ -36,7 +36,7 @@ class KindDefaults(NamedTuple):
     def of(self, group: str, kind: str) -> KindDefault:
         full_name = f"{kind}.{group}"
         chosen = self.chosen.get(full_name) or self.chosen.get(kind)
-        return KindDefault(*chosen) if chosen else _OF_KAI.get(full_name, _TRAIN)
+        return KindDefault(*chosen) if chosen else OF_KAI.get(full_name, _TRAIN)
 
 
 NO_CHANGES: Final = KindDefaults()

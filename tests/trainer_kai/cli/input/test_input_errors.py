@@ -263,7 +263,7 @@ NEEDLESS = (
     ("v1", "Service"),
     ("v1", "Endpoints"),
     ("v1", "PodTemplate"),
-    ("apps/v1", "Deployment"),
+    ("apps/v1", "ControllerRevision"),
     ("storage.k8s.io/v1", "CSIDriver"),
     ("storage.k8s.io/v1", "CSINode"),
     ("storage.k8s.io/v1", "CSIStorageCapacity"),

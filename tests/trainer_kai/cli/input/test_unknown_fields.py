@@ -237,3 +237,15 @@ def test_what_is_known_is_what_our_schemas_have(resource: Resource[Any]) -> None
     found = unread_properties(resource.struct, crd_schema(crd, resource.version))
 
     assert {name: set(UNREAD_FIELDS[name].split()) for name in found} == found
+
+
+def test_bounds_of_autoscalers_are_known() -> None:
+    """They resemble `replicas` and `minReplicas`, which count."""
+    ray = {"workerGroupSpecs": [{"groupName": "a", "replicas": 1, "maxReplicas": 2}]}
+    elastic = {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 2}}
+    objects = (
+        {"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": ray},
+        {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": elastic},
+    )
+
+    assert warning_lines(*(Document("a.yaml", it) for it in objects)) == []

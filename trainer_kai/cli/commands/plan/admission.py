@@ -29,7 +29,7 @@ from trainer_kai.policy.queueing.queue_resolution import (
     RequestedQueues,
     resolve_queue,
 )
-from trainer_kai.policy.workloads.workload import Workload
+from trainer_kai.policy.workloads.workload import JobsForm, StagedJobs, Workload
 from webhook.rules.jobset_deny import (
     deny_exclusive_placement,
     deny_oversized_podgroup,
@@ -92,12 +92,27 @@ def excluded_namespace(labels: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("metadata.namespace", message)
 
 
-def other_schedulers(workload: Workload, scheduler_name: str) -> str:
+def other_schedulers(workload: StagedJobs, scheduler_name: str) -> str:
     """Return the schedulers that the pod templates name; "" if one of them is ours."""
     named = {_scheduler(job) for job in workload.spec.replicated_jobs}
     if scheduler_name in named:
         return ""
     return listed_names(sorted(it or DEFAULT_SCHEDULER for it in named), _MAX_NAMED)
+
+
+def other_scheduler_finding(
+    workload: StagedJobs, kind: str, form: JobsForm, scheduler_name: str
+) -> Finding | None:
+    """Return that none of the pods are for our scheduler, and what to change."""
+    others = other_schedulers(workload, scheduler_name)
+    if not others:
+        return None
+    message = (
+        f"the pods are for scheduler {others}. To have trainer-kai schedule the {kind}, set"
+        f" {scheduler_name} here"
+    )
+    own = workload if isinstance(workload, Workload) else form
+    return Finding(own.own_path(FIRST_SCHEDULER_FIELD), message)
 
 
 def _foreign_findings(
@@ -107,12 +122,10 @@ def _foreign_findings(
     kind = workload.key.kind
     if not workload.is_managed_here:
         yield Finding("spec.managedBy", f"another controller manages the {kind}")
-    elif others := other_schedulers(workload, rules.scheduler_name):
-        message = (
-            f"the pods are for scheduler {others}. To have trainer-kai schedule the {kind}, set"
-            f" {rules.scheduler_name} here"
-        )
-        yield Finding(workload.own_path(FIRST_SCHEDULER_FIELD), message)
+        return
+    other = other_scheduler_finding(workload, kind, workload.kind.form, rules.scheduler_name)
+    if other is not None:
+        yield other
 
 
 def _denials(

@@ -17,14 +17,16 @@ def add_plan(commands: Subcommands) -> None:
     parser = commands.add_parser(
         "plan",
         help="preview the PodGroups, the queue and the findings of a workload",
-        description="Preview TrainJobs, JobSets, Jobs and CronJobs before they are submitted:"
+        description="Preview TrainJobs and other workloads before they are submitted:"
         " stages, PodGroups, findings.",
         epilog="Exit code: 0; 1 if a workload can never run; 2 if the input is invalid.",
     )
     add_files_flag(
         parser,
-        "TrainJobs, JobSets, Jobs, CronJobs, runtimes and namespaces, and what to compare them"
-        " with: Nodes, Queues, PriorityClasses, Topologies, DeviceClasses, ResourceClaimTemplates",
+        "TrainJobs, JobSets, Jobs, CronJobs and other workloads, such as RayClusters and"
+        " Deployments, runtimes and namespaces, and what to compare them"
+        " with: Nodes, Queues, PriorityClasses, Topologies, DeviceClasses, ResourceSlices,"
+        " DeviceTaintRules, ResourceClaims and their templates",
     )
     add_output_flag(parser, more="; json has the PodGroups as they will be applied")
     parser.add_argument(

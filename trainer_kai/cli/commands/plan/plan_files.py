@@ -10,39 +10,38 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
-from trainer_kai.api.cluster_kinds import Namespace
-from trainer_kai.api.device_kinds import (
-    RequestedClass,
-    ResourceClaimTemplate,
-    requested_classes,
-)
-from trainer_kai.api.jobset import CronJob, Job, JobSet, ReplicatedJob
+from trainer_kai.api.jobset import CronJob, Job, JobSet
 from trainer_kai.api.kai_kinds import Queue
-from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.meta import Key
 from trainer_kai.api.resources import (
     CLAIM_TEMPLATES,
     CLUSTER_RUNTIMES,
-    DEVICE_CLASSES,
     JOBS,
     JOBSETS,
     NAMESPACES,
-    NODES,
-    PRIORITY_CLASSES,
-    QUEUES,
+    RESOURCE_CLAIMS,
     RUNTIMES,
-    TOPOLOGIES,
     TRAINJOBS,
     Resource,
 )
-from trainer_kai.api.trainjob import Runtime, TrainJob
+from trainer_kai.api.trainjob import TrainJob
+from trainer_kai.cli.commands.plan.placements import placement_text
+from trainer_kai.cli.commands.plan.plan_input import (
+    DEVICE_KINDS,
+    LINT_KINDS,
+    PlanInput,
+    Submitted,
+)
 from trainer_kai.cli.commands.plan.preview import (
     PodGroupPreview,
     Preview,
     PreviewContext,
     foreign_preview,
+    job_of_cron_job,
     preview_cron_job,
+    preview_owned,
     preview_submitted,
     preview_trainjob,
     runtime_key,
@@ -56,6 +55,12 @@ from trainer_kai.cli.input.kinds import (
     queue_warnings,
     with_identity,
 )
+from trainer_kai.cli.input.pod_owners import (
+    TEMPLATE_KINDS,
+    PodOwner,
+    owned_pods,
+    unknown_pods_note,
+)
 from trainer_kai.cli.input.unknown_fields import InputWarnings, unread_files
 from trainer_kai.cli.options import connection, kind_defaults
 from trainer_kai.cli.output.table import table
@@ -63,9 +68,7 @@ from trainer_kai.errors import ConfigError, FieldError, FieldWarning
 from trainer_kai.kube.rest.request import ListTarget
 from trainer_kai.kube.rest.response import ApiError, Forbidden, NotFound
 from trainer_kai.policy.finding import Finding
-from trainer_kai.policy.lint.node_index import KnownCluster, NodeIndex
 from trainer_kai.policy.queueing.queue_resolution import QueueSource
-from trainer_kai.policy.queueing.topology_default import own_topology_default
 from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE
 
 if TYPE_CHECKING:
@@ -73,6 +76,7 @@ if TYPE_CHECKING:
 
 _SCHEMA: Final = "trainer-kai/plan/v2"
 _BLOCKED: Final = 1  # the exit code
+_MOST_TRIALS: Final = 64  # each plans the whole cluster
 _HEADINGS: Final = ("STAGE", "PODGROUP", "AFTER", "MEMBERS", "STARTS WITH", "REQUESTS")
 _PLANNED_KINDS: Final = (
     TRAINJOBS,
@@ -83,86 +87,25 @@ _PLANNED_KINDS: Final = (
     RUNTIMES,
     NAMESPACES,
 )
-_LINT_KINDS: Final = (NODES, QUEUES, PRIORITY_CLASSES, TOPOLOGIES)
-_CLAIM_KINDS: Final = (DEVICE_CLASSES, CLAIM_TEMPLATES)  # read only for claims by template
+_CLAIM_KINDS: Final = (*DEVICE_KINDS, CLAIM_TEMPLATES, RESOURCE_CLAIMS)
 _KINDS: Final = frozenset(
-    {*((it.group, it.kind) for it in (*_PLANNED_KINDS, *_LINT_KINDS, *_CLAIM_KINDS)), *UNMARKED}
+    {
+        *((it.group, it.kind) for it in (*_PLANNED_KINDS, *LINT_KINDS, *_CLAIM_KINDS)),
+        *UNMARKED,
+        *TEMPLATE_KINDS,
+    }
 )
-
-
-_Submitted: TypeAlias = Object  # a workload without a TrainJob, or a CronJob
 
 
 _SUBMITTED: Final[Mapping[str, Resource[Any]]] = {
     **{it.kind: it for it in (JOBSETS, JOBS, CRON_JOBS)},
     **{it.resource.kind: it.resource for it in UNMARKED.values()},
+    **{it.kind: it for it in TEMPLATE_KINDS.values()},
 }
-_UNMARKED_STRUCTS: Final = tuple({it.resource.struct for it in UNMARKED.values()})
-
-
-class _PlanInput(NamedTuple):
-    jobs: list[TrainJob]
-    others: list[tuple[Resource[Any], _Submitted]]
-    runtimes: dict[tuple[str, Key], Runtime]
-    namespaces: dict[str, Namespace]
-    lint_objects: dict[str, dict[str, Any]]  # by kind and name
-    fetched_kinds: set[str]  # of *lint_objects*: read from the cluster, not from files
-    claim_templates: dict[Key, ResourceClaimTemplate]
-    unlisted_namespaces: set[str]  # with claim templates that the user may not list
-
-    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        """Return the labels of a namespace; None if it was not read."""
-        known = self.namespaces.get(name)
-        return known.metadata.labels if known else None
-
-    def known_cluster(self) -> KnownCluster:
-        """Return the objects to check against: all objects of a kind, or none."""
-        nodes, queues, classes, topologies = (self.lint_objects.get(it.kind) for it in _LINT_KINDS)
-        device_classes = self.lint_objects.get(DEVICE_CLASSES.kind)
-        knows_templates = self.claim_templates or CLAIM_TEMPLATES.kind in self.fetched_kinds
-        return KnownCluster(
-            nodes=NodeIndex(nodes.values()) if nodes else None,
-            queues={name: it.spec for name, it in queues.items()} if queues else None,
-            priorities=classes,
-            topologies={name: it.spec for name, it in topologies.items()} if topologies else None,
-            # The nodes of a live cluster can change, so they are no reason for exit code 1.
-            autoscales=NODES.kind in self.fetched_kinds,
-            topology_defaults={
-                name: own_topology_default(it.metadata.annotations)
-                for name, it in (queues or {}).items()
-            },
-            device_classes=None if device_classes is None else device_classes.keys(),
-            claim_template=self._claim_template if knows_templates else None,
-        )
-
-    def _claim_template(self, key: Key) -> Iterable[RequestedClass] | None:
-        template = self.claim_templates.get(key)
-        if template is not None:
-            return requested_classes(template.spec.spec)
-        return () if key.namespace in self.unlisted_namespaces else None
-
-    def namespaces_with_claims(self) -> set[str]:
-        """Return the namespaces of the workloads whose pods have claims by template."""
-        jobs = [
-            (it.metadata.namespace, self.runtimes[runtime_key(it)].spec.template.spec)
-            for it in self.jobs
-        ]
-        others = [(it.metadata.namespace, _replicated_jobs(kind, it)) for kind, it in self.others]
-        runtimes = [(namespace, spec.replicated_jobs) for namespace, spec in jobs]
-        return {
-            namespace
-            for namespace, replicated_jobs in (*runtimes, *others)
-            for job in replicated_jobs
-            for use in job.template.spec.template.spec.resource_claims
-            if use.resource_claim_template_name
-        }
-
-
-def _replicated_jobs(kind: Resource[Any], it: _Submitted) -> Iterable[ReplicatedJob]:
-    if isinstance(it, CronJob):
-        return (ReplicatedJob(name="", template=it.spec.job_template),)
-    workload = KIND_OF_RESOURCE[kind].adapt(it)
-    return workload.spec.replicated_jobs if workload is not None else ()
+_UNMARKED_STRUCTS: Final[tuple[type[Any], ...]] = (
+    *{it.resource.struct for it in UNMARKED.values()},
+    PodOwner,
+)
 
 
 def plan_files(args: argparse.Namespace) -> int:
@@ -184,8 +127,8 @@ def plan_files(args: argparse.Namespace) -> int:
     return _BLOCKED if any(it.is_blocked for it in previews) else 0
 
 
-def _read(files: Iterable[str], namespace: str) -> _PlanInput:
-    plan_input = _PlanInput([], [], {}, {}, {}, set(), {}, set())
+def _read(files: Iterable[str], namespace: str) -> PlanInput:
+    plan_input = PlanInput([], [], {}, {}, {}, set(), {}, set(), {})
     faults: list[FieldError] = []
     warnings = InputWarnings()
     documents = read_files(files, faults=faults)
@@ -207,7 +150,8 @@ def _read(files: Iterable[str], namespace: str) -> _PlanInput:
         _add(plan_input, document.kind, it)
     for first, *others in ignored.values():
         more = f" and {len(others)} more" if others else ""
-        print(f"trainer-kai: ignored: {first}{more}", file=sys.stderr)
+        why = unknown_pods_note(first.group, first.kind)
+        print(f"trainer-kai: ignored: {first}{more}{why}", file=sys.stderr)
     for line in warnings.lines():
         print(f"trainer-kai: {line}", file=sys.stderr)
     if faults:
@@ -224,7 +168,7 @@ def _faults(kind: tuple[str, str], obj: Any) -> Iterator[FieldError]:
         yield from queue_warnings(obj)
 
 
-def _add(plan_input: _PlanInput, kind: str, it: Any) -> None:
+def _add(plan_input: PlanInput, kind: str, it: Any) -> None:
     if kind == TRAINJOBS.kind:
         plan_input.jobs.append(it)
     elif kind in _SUBMITTED:
@@ -233,14 +177,16 @@ def _add(plan_input: _PlanInput, kind: str, it: Any) -> None:
         plan_input.namespaces[it.metadata.name] = it
     elif kind == CLAIM_TEMPLATES.kind:
         plan_input.claim_templates[it.metadata.key] = it
-    elif kind in {other.kind for other in (*_LINT_KINDS, DEVICE_CLASSES)}:
+    elif kind == RESOURCE_CLAIMS.kind:
+        plan_input.resource_claims[it.metadata.key] = it
+    elif kind in {other.kind for other in (*LINT_KINDS, *DEVICE_KINDS)}:
         plan_input.lint_objects.setdefault(kind, {})[it.metadata.name] = it
     else:
         plan_input.runtimes[kind, it.metadata.key] = it
 
 
 async def _fetch_missing(
-    args: argparse.Namespace, plan_input: _PlanInput, missing: list[TrainJob]
+    args: argparse.Namespace, plan_input: PlanInput, missing: list[TrainJob]
 ) -> None:
     """Read what no file has from the cluster; raise for all runtimes that are missing."""
     async with AsyncExitStack() as stack:
@@ -262,7 +208,7 @@ async def _fetch_missing(
 
 
 async def _fetch_runtimes(
-    client: "Client", plan_input: _PlanInput, missing: Iterable[TrainJob]
+    client: "Client", plan_input: PlanInput, missing: Iterable[TrainJob]
 ) -> list[FieldError]:
     """Read runtimes from the cluster; return the missing ones as faults."""
     faults = []
@@ -276,7 +222,7 @@ async def _fetch_runtimes(
     return faults
 
 
-async def _fetch_lint_objects(client: "Client", plan_input: _PlanInput) -> None:
+async def _fetch_lint_objects(client: "Client", plan_input: PlanInput) -> None:
     """Read namespaces, and the objects that findings are checked against, as far as allowed."""
     planned: list[Any] = [*plan_input.jobs, *(it for _, it in plan_input.others)]
     for name in {it.metadata.namespace for it in planned} - set(plan_input.namespaces):
@@ -285,13 +231,21 @@ async def _fetch_lint_objects(client: "Client", plan_input: _PlanInput) -> None:
         except ApiError:
             continue  # it may not exist yet, or the user may not read it
     namespaces = plan_input.namespaces_with_claims()
-    for resource in (*_LINT_KINDS, *((DEVICE_CLASSES,) if namespaces else ())):
+    shared = plan_input.namespaces_with_claims(shared=True)
+    for resource in (*LINT_KINDS, *(DEVICE_KINDS if namespaces or shared else ())):
         if resource.kind in plan_input.lint_objects:
             continue
         objects = await _list(client, ListTarget(resource))
         if objects is not None:
             plan_input.lint_objects[resource.kind] = {it.metadata.name: it for it in objects}
             plan_input.fetched_kinds.add(resource.kind)
+    await _fetch_claims(client, plan_input, namespaces, shared)
+
+
+async def _fetch_claims(
+    client: "Client", plan_input: PlanInput, namespaces: Iterable[str], shared: Iterable[str]
+) -> None:
+    """Read the templates and the shared claims of some namespaces."""
     for namespace in sorted(namespaces):
         objects = await _list(client, ListTarget(CLAIM_TEMPLATES, namespace))
         plan_input.fetched_kinds.add(CLAIM_TEMPLATES.kind)
@@ -299,6 +253,9 @@ async def _fetch_lint_objects(client: "Client", plan_input: _PlanInput) -> None:
             plan_input.unlisted_namespaces.add(namespace)
         for it in objects or ():
             plan_input.claim_templates.setdefault(it.metadata.key, it)
+    for namespace in sorted(shared):
+        for claim in await _list(client, ListTarget(RESOURCE_CLAIMS, namespace)) or ():
+            plan_input.resource_claims.setdefault(claim.metadata.key, claim)
 
 
 async def _list(client: "Client", target: ListTarget[Any]) -> list[Any] | None:
@@ -315,35 +272,77 @@ async def _list(client: "Client", target: ListTarget[Any]) -> list[Any] | None:
         return None
 
 
-def _previews(args: argparse.Namespace, plan_input: _PlanInput) -> Iterator[Preview]:
+def _previews(args: argparse.Namespace, plan_input: PlanInput) -> Iterator[Preview]:
     context = PreviewContext(
         mode=args.mode,
         scheduler_name=args.scheduler_name,
         default_queue=args.default_queue,
         known_cluster=plan_input.known_cluster(),
         kind_defaults=kind_defaults(args),
+        claim_gpus=plan_input.claim_gpus(),
     )
+    trials = _Trials(args, plan_input)
     for job in plan_input.jobs:
         labels = plan_input.namespace_labels(job.metadata.namespace)
         runtime = plan_input.runtimes[runtime_key(job)]
         preview = preview_trainjob(job, runtime, context._replace(namespace_labels=labels))
+        preview = trials.of(preview, TRAINJOBS, job)
         yield _with_key_warnings(preview, TRAINJOBS, job)
     for kind, it in plan_input.others:
         labels = plan_input.namespace_labels(it.metadata.namespace)
         preview = _preview_submitted(kind, it, context._replace(namespace_labels=labels))
+        preview = trials.of(preview, kind, it)
         yield _with_key_warnings(preview, kind, it)
 
 
-def _preview_submitted(kind: Resource[Any], it: _Submitted, context: PreviewContext) -> Preview:
+class _Trials:
+    """Says where workloads would start, if a domain or devices matter for that."""
+
+    def __init__(self, args: argparse.Namespace, plan_input: PlanInput) -> None:
+        self._args = args
+        self._input = plan_input
+        self._left = _MOST_TRIALS
+
+    def of(self, preview: Preview, kind: Resource[Any], it: Any) -> Preview:
+        args = self._args
+        if args.mode == "external" or not self._input.is_tried(preview, kind, it):
+            return preview
+        self._left -= 1
+        if self._left < 0:
+            note = f"only the first {_MOST_TRIALS} workloads are placed on an empty cluster"
+            finding = Finding("metadata.name", note)
+            return preview._replace(findings=(*preview.findings, finding))
+        from trainer_kai.cli.commands.plan.trial import trial  # noqa: PLC0415 - it imports numpy
+        from trainer_kai.cli.commands.simulate.simulation import SimulationOptions  # noqa: PLC0415 - as above
+
+        options = SimulationOptions(
+            actions=("allocate",),
+            scheduler_name=args.scheduler_name,
+            default_queue=args.default_queue,
+            kind_defaults=kind_defaults(args),
+        )
+        if isinstance(it, CronJob):
+            kind, it = JOBS, job_of_cron_job(it)
+        placements = trial(preview, kind, it, self._input.trial_objects(), options)
+        return preview._replace(placements=placements)
+
+
+def _preview_submitted(kind: Resource[Any], it: Submitted, context: PreviewContext) -> Preview:
     if isinstance(it, CronJob):
         return preview_cron_job(it, context)
+    if isinstance(it, PodOwner):
+        owner = it.metadata.controller
+        is_part = owner is not None and f"{owner.kind}" in _SUBMITTED
+        if is_part:
+            return foreign_preview(kind.kind, it.metadata, context)
+        return preview_owned(owned_pods(kind, it), context)
     workload = KIND_OF_RESOURCE[kind].adapt(it)
     if workload is None:
         return foreign_preview(kind.kind, it.metadata, context)
     return preview_submitted(workload, context)
 
 
-def _with_key_warnings(preview: Preview, kind: Resource[Any], it: TrainJob | _Submitted) -> Preview:
+def _with_key_warnings(preview: Preview, kind: Resource[Any], it: TrainJob | Submitted) -> Preview:
     reported = {(finding.path, finding.message) for finding in preview.findings}
     faults = faults_of((kind.group, kind.kind), it)
     warnings = (Finding(*fault) for fault in faults if fault not in reported)
@@ -359,6 +358,7 @@ def _as_text(it: Preview) -> str:
     lines = ["   ".join(head), ""]
     if it.podgroups:
         lines.append(table(_HEADINGS, map(_row, it.podgroups)))
+        lines += [placement_text(it.placements)] if it.placements else []
     else:
         why = "it can never run as it is" if it.is_blocked else "it is not for this scheduler"
         lines.append(f"No PodGroup: {why}")
@@ -392,5 +392,6 @@ def _as_json(it: Preview) -> dict[str, Any]:
         "queue": {"name": it.queue.queue, "source": _source_name(it)},
         "podGroups": [row.as_json() for row in it.podgroups],
         "manifests": list(it.manifests),
+        **({"placements": [one.as_json() for one in it.placements]} if it.placements else {}),
         "findings": [finding._asdict() for finding in it.findings],
     }

@@ -11,16 +11,15 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from trainer_kai.api.gpu_requests import WHOLE_GPU, read_devices, read_fraction, read_memory_mib
 from trainer_kai.api.jobset import CronJob, Job, JobSet
 from trainer_kai.api.meta import Key, Meta, OwnerReference
 from trainer_kai.api.names import (
     ADMITTED,
     ADMITTED_MARK,
-    GPU_FRACTION,
-    GPU_FRACTION_DEVICES,
-    GPU_MEMORY,
+    BATCH_MIN_MEMBER,
     MEMBERS,
+    PROJECT,
+    QUEUE,
     STAGE,
 )
 from trainer_kai.api.resources import CRON_JOBS, JOBSETS, RUNTIMES
@@ -28,25 +27,40 @@ from trainer_kai.api.text import counted
 from trainer_kai.api.trainjob import Runtime, TrainJob
 from trainer_kai.cli.commands.plan.admission import (
     excluded_namespace,
+    other_scheduler_finding,
     requested_queues,
     review_workload,
 )
+from trainer_kai.cli.commands.plan.placements import Placement
+from trainer_kai.cli.commands.plan.requests import NO_CLAIMS, ClaimGpus, total_requests
+from trainer_kai.cli.input.pod_owners import OwnedPods
 from trainer_kai.podgrouper.plan import ObservedState, plan
 from trainer_kai.policy.expand.jobset import expand, launcher_trains
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.node_index import NOTHING_KNOWN, KnownCluster
 from trainer_kai.policy.lint.trainjob import lint_jobset, lint_trainjob
-from trainer_kai.policy.podgroups.grouping import PlannedPodGroup, PodGroupPlan
+from trainer_kai.policy.podgroups.default_group import (
+    DefaultGroup,
+    default_group_findings,
+    default_podgroup,
+)
+from trainer_kai.policy.podgroups.grouping import (
+    MAIN,
+    PlannedPodGroup,
+    PlannedSubGroup,
+    PodGroupPlan,
+)
 from trainer_kai.policy.podgroups.manifests import GroupingMode, GroupingRules, ManifestFields
-from trainer_kai.policy.pods.requests import format_amounts, pod_requests
 from trainer_kai.policy.queueing.kind_defaults import NO_CHANGES, KindDefaults
+from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
 from trainer_kai.policy.queueing.queue_resolution import (
     QueueChoice,
     QueueSource,
     RequestedQueues,
+    queue_of_owner,
     resolve_queue,
 )
-from trainer_kai.policy.workloads.job import job_workload
+from trainer_kai.policy.workloads.job import ONLY_JOB, job_workload
 from trainer_kai.policy.workloads.jobset import jobset_workload
 from trainer_kai.policy.workloads.workload import Workload
 from webhook.admission.patch import Operation
@@ -75,6 +89,7 @@ class PreviewContext(NamedTuple):
     namespace_labels: Mapping[str, str] | None = {}  # None where it was not read
     known_cluster: KnownCluster = NOTHING_KNOWN
     kind_defaults: KindDefaults = NO_CHANGES
+    claim_gpus: ClaimGpus = NO_CLAIMS
 
 
 class PodGroupPreview(NamedTuple):
@@ -119,6 +134,7 @@ class Preview(NamedTuple):
     podgroups: tuple[PodGroupPreview, ...]
     manifests: tuple[ManifestFields, ...]
     findings: tuple[Finding, ...]
+    placements: tuple[Placement, ...] = ()
 
     @property
     def is_blocked(self) -> bool:
@@ -191,6 +207,18 @@ def preview_submitted(workload: Workload, context: PreviewContext) -> Preview:
 
 def preview_cron_job(cron_job: CronJob, context: PreviewContext) -> Preview:
     """Return the preview of a Job that the CronJob will create."""
+    workload = job_workload(job_of_cron_job(cron_job))
+    assert workload is not None, "a Job of a CronJob is a workload"
+    preview = preview_submitted(workload, context)
+    findings = (
+        it if it.path == _NAMESPACE else it._replace(path=f"{_JOB_TEMPLATE}{it.path}")
+        for it in preview.findings
+    )
+    key = cron_job.metadata.key
+    return preview._replace(kind=CRON_JOBS.kind, key=key, findings=tuple(findings))
+
+
+def job_of_cron_job(cron_job: CronJob) -> Job:
     meta, template = cron_job.metadata, cron_job.spec.job_template
     owner = OwnerReference(
         api_version=CRON_JOBS.api_version, kind=CRON_JOBS.kind, name=meta.name, controller=True
@@ -198,18 +226,12 @@ def preview_cron_job(cron_job: CronJob, context: PreviewContext) -> Preview:
     job_meta = Meta(
         name=f"{meta.name}-{_TIME}",
         namespace=meta.namespace,
+        uid=_UID,
         labels=template.metadata.labels,
         annotations=template.metadata.annotations,
         owner_references=(owner,),
     )
-    workload = job_workload(Job(metadata=job_meta, spec=template.spec))
-    assert workload is not None, "a Job of a CronJob is a workload"
-    preview = preview_submitted(workload, context)
-    findings = (
-        it if it.path == _NAMESPACE else it._replace(path=f"{_JOB_TEMPLATE}{it.path}")
-        for it in preview.findings
-    )
-    return preview._replace(kind=CRON_JOBS.kind, key=meta.key, findings=tuple(findings))
+    return Job(metadata=job_meta, spec=template.spec)
 
 
 def foreign_preview(kind: str, meta: Meta, context: PreviewContext) -> Preview:
@@ -220,6 +242,73 @@ def foreign_preview(kind: str, meta: Meta, context: PreviewContext) -> Preview:
     finding = Finding("metadata.ownerReferences", message)
     queue = QueueChoice(context.default_queue, QueueSource.DEFAULT)
     return Preview(kind, meta.key, "", context.mode, queue, (), (), (finding,))
+
+
+def preview_owned(owned: OwnedPods, context: PreviewContext) -> Preview:
+    """Return the preview of an object that owns pods by a template: the podgrouper groups these."""
+    group, rules = owned.group, _rules(context)
+    left_out = _left_out(owned, context)
+    if group is None or left_out is not None:
+        queue = QueueChoice(context.default_queue, QueueSource.DEFAULT)
+        found = (left_out,) if left_out is not None else ()
+        return Preview(owned.kind, owned.key, "", context.mode, queue, (), (), found)
+    choice = owner_queue(group, context.namespace_labels or {}, context.default_queue)
+    classes = SelectablePriorityClasses(context.known_cluster.priorities or {})
+    fields = default_podgroup(group, choice.queue, classes, context.kind_defaults)
+    minimum = fields["spec"].get("minMember", 1)
+    planned = PlannedPodGroup(
+        MAIN, (PlannedSubGroup(ONLY_JOB, 1, owned.pods, minimum, is_anticipated=False),), 1, ()
+    )
+    row = PodGroupPreview(
+        fields["metadata"]["annotations"][STAGE],
+        group.key.name,
+        "",
+        counted(owned.pods, "pod"),
+        planned,
+        total_requests(owned, planned, context.claim_gpus, set()),
+    )
+    linted = lint_jobset(owned, choice.queue, rules, context.known_cluster, owned.form)
+    preview = Preview(owned.kind, owned.key, "", context.mode, choice, (row,), (fields,), ())
+    findings = (
+        *_namespace_notes(preview, context),
+        *default_group_findings(group.subject),
+        *_minimum_notes(owned, minimum),
+        *_not_reported(linted),
+        *_queue_findings(preview, context),
+    )
+    return preview._replace(findings=findings)
+
+
+def _left_out(owned: OwnedPods, context: PreviewContext) -> Finding | None:
+    """Return why an object has no PodGroup of ours."""
+    if owned.group is None:
+        return Finding("metadata.deletionTimestamp", "it is being deleted")
+    other = other_scheduler_finding(owned, owned.kind, owned.form, context.scheduler_name)
+    if other is None and context.mode == "external":
+        return Finding("metadata", "the podgrouper of KAI groups its pods")
+    if other is None and not owned.pods:
+        return Finding("spec.replicas", "its number of pods is 0")
+    return other
+
+
+def _minimum_notes(owned: OwnedPods, requested: int) -> Iterator[Finding]:
+    if requested > owned.pods:
+        message = (
+            f"{requested} is more than its {counted(owned.pods, 'pod')}, so none of them starts"
+        )
+        yield Finding(f"metadata.annotations[{BATCH_MIN_MEMBER}]", message)
+
+
+def owner_queue(
+    group: DefaultGroup, namespace_labels: Mapping[str, str], default: str
+) -> QueueChoice:
+    """Return the queue of pods whose owner has no adapter, as the podgrouper finds it."""
+    own, of_pod = group.subject.labels, group.pod.labels
+    name = queue_of_owner(own, of_pod)
+    if not name:
+        return resolve_queue(RequestedQueues(namespace=namespace_labels), default)
+    is_own = own.get(QUEUE) or (own.get(PROJECT) and not of_pod.get(QUEUE))
+    return QueueChoice(name, QueueSource.TRAINJOB if is_own else QueueSource.POD_TEMPLATE)
 
 
 def admitted_jobset(
@@ -356,7 +445,11 @@ def _preview(workload: Workload, context: PreviewContext, queue: QueueChoice) ->
     meta = replace(workload.metadata, uid=workload.metadata.uid or _UID)
     started = replace(workload, metadata=meta, is_suspended=False, is_finished=False)
     steps = plan(started, ObservedState({}), (), _rules(context))
-    podgroups = _podgroup_previews(started, steps.podgroup_plan, steps.apply) if steps.apply else ()
+    podgroups = (
+        _podgroup_previews(started, steps.podgroup_plan, steps.apply, context.claim_gpus)
+        if steps.apply
+        else ()
+    )
     return Preview(
         kind=workload.key.kind,
         key=meta.key,
@@ -372,42 +465,17 @@ def _preview(workload: Workload, context: PreviewContext, queue: QueueChoice) ->
 
 
 def _podgroup_previews(
-    workload: Workload, plan: PodGroupPlan, manifests: tuple[ManifestFields, ...]
+    workload: Workload,
+    plan: PodGroupPlan,
+    manifests: tuple[ManifestFields, ...],
+    claims: ClaimGpus,
 ) -> Iterator[PodGroupPreview]:
+    counted_claims = set[str]()
     for podgroup, fields in zip(plan.podgroups, manifests, strict=True):
         annotations = fields["metadata"]["annotations"]
         stage, _, after = annotations[STAGE].partition(" after ")
         name, members = fields["metadata"]["name"], annotations[MEMBERS]
         if not workload.kind.form.jobs_path:  # its only job has no name
             members = counted(sum(it.total_pods for it in podgroup.subgroups), "pod")
-        resources = format_amounts(_total_requests(workload, podgroup))
-        requests = {**resources, **_total_shares(workload, podgroup)}
+        requests = total_requests(workload, podgroup, claims, counted_claims)
         yield PodGroupPreview(stage, name, after, members, podgroup, requests)
-
-
-def _total_requests(workload: Workload, podgroup: PlannedPodGroup) -> Mapping[str, int]:
-    jobs = {job.name: job for job in workload.spec.replicated_jobs}
-    total: dict[str, int] = {}
-    for member in podgroup.subgroups:
-        requests = pod_requests(jobs[member.name].template.spec.template.spec)
-        for name, amount in requests.items():
-            total[name] = total.get(name, 0) + amount * member.replicas * member.pods
-    return total
-
-
-def _total_shares(workload: Workload, podgroup: PlannedPodGroup) -> Mapping[str, str]:
-    """Return the shares of GPUs that all pods request, in GPUs and in MiB; not invalid ones."""
-    jobs = {job.name: job for job in workload.spec.replicated_jobs}
-    total: dict[str, int] = {}
-    for member in podgroup.subgroups:
-        annotations = jobs[member.name].template.spec.template.metadata.annotations
-        devices = read_devices(annotations.get(GPU_FRACTION_DEVICES, "1"))
-        for name, read in ((GPU_FRACTION, read_fraction), (GPU_MEMORY, read_memory_mib)):
-            share = read(annotations[name]) if name in annotations else 0
-            if share and isinstance(share, int) and isinstance(devices, int):
-                count = devices * member.replicas * member.pods
-                total[name] = total.get(name, 0) + share * count
-    return {
-        name: f"{amount / WHOLE_GPU:.12g}" if name == GPU_FRACTION else f"{amount}Mi"
-        for name, amount in total.items()
-    }

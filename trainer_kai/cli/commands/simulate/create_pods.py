@@ -247,12 +247,12 @@ def _create_podgroups(
     for finding in steps.podgroup_plan.findings:
         if finding.blocks:
             inputs.notes.append(f"{it.name}: never runs: {finding}")
-    owner = _own_uid(workload.metadata)
+    owner = own_uid(workload.metadata)
     for fields in steps.apply:
-        group = _podgroup(fields, workload.metadata, owner)
+        group = new_podgroup(fields, workload.metadata, owner)
         cluster.pod_groups.setdefault(group.metadata.key, group)
     for assign in steps.assign:
-        cluster.pods[assign.key] = _assigned(cluster.pods[assign.key], assign)
+        cluster.pods[assign.key] = assigned_pod(cluster.pods[assign.key], assign)
     _store(cluster, it, replace(workload.metadata, uid=owner))
 
 
@@ -283,12 +283,12 @@ def _owner_fault(inputs: InputCluster, workload: Workload) -> str:
     return "the TrainJob that it names as its controller has another uid"
 
 
-def _own_uid(meta: Meta) -> str:
+def own_uid(meta: Meta) -> str:
     """Return the uid of a JobSet; its name for a JobSet that has none yet."""
     return f"{meta.namespace}.{meta.name}" if meta.uid == UID else meta.uid
 
 
-def _podgroup(fields: ManifestFields, workload: Meta, owner: str) -> PodGroup:
+def new_podgroup(fields: ManifestFields, workload: Meta, owner: str) -> PodGroup:
     meta = fields["metadata"]
     owners = [{**it, "uid": owner} for it in meta["ownerReferences"]]
     own_metadata = {
@@ -312,7 +312,7 @@ def _pod_record(pod: Pod, place: PodPlace) -> PodRecord:
     )
 
 
-def _assigned(pod: Pod, assign: PodAssignment) -> Pod:
+def assigned_pod(pod: Pod, assign: PodAssignment) -> Pod:
     metadata = assign.fields["metadata"]
     meta = replace(
         pod.metadata,
@@ -328,7 +328,7 @@ def _first_pods(
     """Yield the pods that exist at first, and their places."""
     if workload.shapes is not None:
         counts = [*first_role_pods(workload, rules.scheduler_name)]
-        _check_count(name, sum(pods for *_, pods in counts))
+        check_pod_count(name, sum(pods for *_, pods in counts))
         for shape, role, pods in counts:
             yield from _role_pods(workload, shape, role, pods)
         return
@@ -336,14 +336,14 @@ def _first_pods(
     dependent_jobs = {edge.after for edge in stages.edges}
     names = {*stages.names} - dependent_jobs
     first = [job for job in workload.spec.replicated_jobs if job.name in names]
-    _check_count(name, sum(job.replicas * pods_at_once(job) for job in first))
+    check_pod_count(name, sum(job.replicas * pods_at_once(job) for job in first))
     for job in first:
         for replica in range(job.replicas):
             for pod in _job_pods(workload, job, replica):
                 yield pod, workload.kind.pod_place(pod.metadata.labels)
 
 
-def _check_count(name: str, count: int) -> None:
+def check_pod_count(name: str, count: int) -> None:
     if count > _MAX_PODS:
         message = f"it would create {count} pods at once, but at most {_MAX_PODS} are supported"
         raise ConfigError([FieldError(name, message)])
@@ -353,8 +353,8 @@ def _role_pods(
     workload: Workload, shape: PodGroupShape, role: ReplicatedJob, pods: int
 ) -> Iterator[tuple[Pod, PodPlace]]:
     meta, template = workload.metadata, role.template.spec.template
-    own_uid = _own_uid(meta)
-    owner = replace(workload.regarding, uid=own_uid, controller=True)
+    uid = own_uid(meta)
+    owner = replace(workload.regarding, uid=uid, controller=True)
     prefix = meta.name if shape.suffix == MAIN else f"{meta.name}-{shape.suffix}"
     start = min((it.first for it in shape.subgroups if it.job == role.name), default=0)
     for index in range(start, start + pods):
@@ -362,7 +362,7 @@ def _role_pods(
         pod = Meta(
             name=name,
             namespace=meta.namespace,
-            uid=f"{own_uid}-{shape.suffix}-{role.name}-{index:06}",
+            uid=f"{uid}-{shape.suffix}-{role.name}-{index:06}",
             creation_timestamp=meta.creation_timestamp,
             labels=template.metadata.labels,
             annotations=template.metadata.annotations,
@@ -376,7 +376,7 @@ def _job_pods(workload: Workload, job: ReplicatedJob, replica: int) -> Iterable[
     meta, template = workload.metadata, job.template.spec.template
     is_own_job = not workload.kind.form.jobs_path
     name = meta.name if is_own_job else f"{meta.name}-{job.name}-{replica}"
-    uid = _own_uid(meta) if is_own_job else f"{meta.namespace}.{name}"
+    uid = own_uid(meta) if is_own_job else f"{meta.namespace}.{name}"
     owner = OwnerReference(
         api_version=JOBS.api_version, kind=JOBS.kind, name=name, uid=uid, controller=True
     )

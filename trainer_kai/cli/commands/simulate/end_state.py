@@ -144,14 +144,37 @@ def _domain_names(snapshot: Snapshot) -> list[str]:
     They are those of the first Topology in use, of the narrowest level that is required or
     preferred.
     """
-    used = [it for one in snapshot.podgroups for it in domain_constraints(one.tree)]
-    if not used:
+    used = _used_level(snapshot)
+    if used is None:
         return []
-    first = min(it.topology for it in used)
-    level = max(it.base for it in used if it.topology == first)
+    first, level = used
     topology = snapshot.topologies[first]
     names = ["/".join(path) for path in topology.paths[level]]
     return [names[it] if it >= 0 else "" for it in topology.domains[level].tolist()]
+
+
+def domain_levels(encoded: EncodedSnapshot) -> dict[Key, str]:
+    """Return of which level the domains of the nodes are, for PodGroups with such a constraint."""
+    snapshot = encoded.snapshot
+    used = _used_level(snapshot)
+    if used is None:
+        return {}
+    first, level = used
+    topology = snapshot.topologies[first]
+    text = f"level {topology.levels[level]} of Topology {topology.name}"
+    return {
+        key: text
+        for key, one in zip(encoded.podgroup_keys, snapshot.podgroups, strict=True)
+        if any(it.topology == first for it in domain_constraints(one.tree))
+    }
+
+
+def _used_level(snapshot: Snapshot) -> tuple[int, int] | None:
+    used = [it for one in snapshot.podgroups for it in domain_constraints(one.tree)]
+    if not used:
+        return None
+    first = min(it.topology for it in used)
+    return first, max(it.base for it in used if it.topology == first)
 
 
 def _gpu_column(snapshot: Snapshot, node: int) -> list[int]:

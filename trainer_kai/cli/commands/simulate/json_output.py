@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from scheduler.core.messages.rejection_messages import rejection_message
-from scheduler.state.commands import Commands
+from scheduler.state.cache.evictions import suspendable_id
+from scheduler.state.commands import Commands, PlannedEviction, SuspendableId
 from scheduler.state.inputs import Cluster
 from scheduler.state.podgroups.podgroup import read_reserved
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
@@ -51,8 +52,30 @@ def eviction_rows(commands: Commands) -> tuple[EvictionRow, ...]:
     )
 
 
+def suspended_kinds(commands: Commands, cluster: Cluster) -> dict[Key, str]:
+    """Return the kind of what the scheduler suspends, by victim; it deletes the other victims.
+
+    *cluster* is the one of the snapshot, which has the workloads.
+    """
+    kinds: dict[Key, str] = {}
+    for eviction in commands.evictions:
+        suspended = _suspended(eviction, cluster)
+        if suspended is not None:
+            kinds |= dict.fromkeys(eviction.pods, suspended.key.kind)
+    return kinds
+
+
+def _suspended(eviction: PlannedEviction, cluster: Cluster) -> SuspendableId | None:
+    found = (suspendable_id(cluster, group) for group in eviction.groups)
+    return next(filter(None, found), None)
+
+
 def cycle_json(
-    encoded: EncodedSnapshot, commands: Commands, cluster: Cluster, gpu_groups: GpuGroups
+    encoded: EncodedSnapshot,
+    commands: Commands,
+    cluster: Cluster,
+    gpu_groups: GpuGroups,
+    suspends: Mapping[Key, str],
 ) -> Json:
     """Return the decisions of a cycle; in *cluster* they are applied."""
     claims = {pod: of_pod for one in commands.podgroups for pod, of_pod in one.claims.items()}
@@ -73,6 +96,7 @@ def cycle_json(
                 "action": it.action,
                 "workLost": it.work_lost,
                 "podGroups": sorted(it.podgroups),
+                **({"suspends": suspends[it.pod]} if it.pod in suspends else {}),
             }
             for it in eviction_rows(commands)
         ),

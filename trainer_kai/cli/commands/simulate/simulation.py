@@ -16,7 +16,7 @@ from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
 from scheduler.state.commands import changed_annotations, commands_from_plan
 from scheduler.state.inputs import Cluster, StateOptions
-from scheduler.state.snapshot.cluster_state import encode
+from scheduler.state.snapshot.cluster_state import ClusterState
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import DEFAULT_QUEUE, LAST_START, POD_GROUP, RESERVED, STALE_SINCE
@@ -37,13 +37,18 @@ from trainer_kai.cli.commands.simulate.device_claims import (
     create_claims,
     free_claims,
 )
-from trainer_kai.cli.commands.simulate.end_state import EndState, NominatedPods, end_state
+from trainer_kai.cli.commands.simulate.end_state import (
+    EndState,
+    NominatedPods,
+    domain_levels,
+    end_state,
+)
 from trainer_kai.cli.commands.simulate.json_output import (
     cycle_json,
-    eviction_rows,
     own_podgroup_key,
     pod_phase,
     states_json,
+    suspended_kinds,
 )
 from trainer_kai.cli.commands.simulate.notes import (
     assumed_access,
@@ -54,8 +59,9 @@ from trainer_kai.cli.commands.simulate.notes import (
     other_scheduler_notes,
     suspended_podgroups,
 )
+from trainer_kai.cli.commands.simulate.owned_pods import create_owned_pods
 from trainer_kai.cli.commands.simulate.scheduler_config import SchedulerConfig, scheduler_config
-from trainer_kai.cli.input.cluster import read_cluster
+from trainer_kai.cli.input.cluster import InputCluster, read_cluster
 from trainer_kai.cli.input.documents import Document
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.queueing.kind_defaults import NO_CHANGES, KindDefaults
@@ -115,6 +121,7 @@ class SimulationResult(NamedTuple):
     hints: Mapping[Key, str]  # by PodGroup, of those without a reason
     suspended: frozenset[Key]  # PodGroups that are suspended
     jobs: Mapping[Key, str]  # by PodGroup, such as job/nightly
+    domain_levels: Mapping[Key, str]  # by PodGroup with a constraint of topology
 
 
 def simulate(
@@ -133,7 +140,10 @@ def simulate(
 
 def prepare(documents: Iterable[Document], options: SimulationOptions) -> SimulationInput:
     """Read the objects, and create the PodGroups and pods that are missing."""
-    inputs = read_cluster(documents)
+    return prepare_cluster(read_cluster(documents), options)
+
+
+def prepare_cluster(inputs: InputCluster, options: SimulationOptions) -> SimulationInput:
     policies = options.victims, options.disruption_budgets, options.placement
     config = scheduler_config(inputs, options.actions, options.scheduler_name, *policies)
     rules = GroupingRules(
@@ -143,6 +153,7 @@ def prepare(documents: Iterable[Document], options: SimulationOptions) -> Simula
         kind_defaults=options.kind_defaults,
     )
     create_missing_objects(inputs, rules)
+    create_owned_pods(inputs, rules)
     create_claims(inputs.cluster)
     state_options = StateOptions(
         now=inputs.latest_time if options.now is None else options.now,
@@ -203,6 +214,7 @@ class _Simulation:
         self._stats: Final[list[dict[str, Any]]] = []
         self._action_times: list[tuple[str, float]] = []  # actions of a cycle, and when they ended
         self._encode_s = 0.0
+        self._encoded_cluster = Cluster()  # with the workloads, as the last snapshot has them
         self._vanished: Final[set[Key]] = set()  # evicted and not recreated
         self._warnings: tuple[str, ...] = ()
         self._counts: dict[Key, tuple[int, int]] = {}
@@ -217,7 +229,8 @@ class _Simulation:
         core_plan = self._planner(encoded.snapshot, self._input.config.policies)
         self._stats.append(self._stats_of(core_plan, time.perf_counter() - began))
         commands = commands_from_plan(encoded, core_plan)
-        evicted = frozenset(it.pod for it in eviction_rows(commands))
+        suspends = suspended_kinds(commands, self._encoded_cluster)
+        evicted = frozenset(pod for it in commands.evictions for pod in it.pods)
         self._gpu_groups = gpu_groups = shared_gpu_ids(
             cluster, encoded, core_plan, self._sharing_pods(encoded)
         )
@@ -230,7 +243,7 @@ class _Simulation:
             annotations.setdefault(key, {})[STALE_SINCE] = ""
         apply_plan(cluster, binds, evicted, nominated, annotations, now)
         allocate_claims(cluster, commands)
-        self._cycles.append(cycle_json(encoded, commands, cluster, gpu_groups))
+        self._cycles.append(cycle_json(encoded, commands, cluster, gpu_groups, suspends))
         shared = {pod: gpu_groups[pod] for pod in nominated if pod in gpu_groups}
         final = self._end_of_cycle(encoded, core_plan, NominatedPods(nominated, shared))
         finish_transitions(
@@ -272,6 +285,7 @@ class _Simulation:
             hints=hints(cluster, groups, nominated, evicted),
             suspended=frozenset(suspended_podgroups(cluster)),
             jobs=names_of_jobs(cluster),
+            domain_levels=domain_levels(final[0]),
         )
 
     def _end_of_cycle(
@@ -297,7 +311,10 @@ class _Simulation:
 
     def _encode(self, cluster: Cluster | None = None) -> EncodedSnapshot:
         began = time.perf_counter()
-        encoded = encode(cluster or self._input.cluster, self._input.state_options)
+        state = ClusterState(self._input.state_options)
+        state.put_all(cluster or self._input.cluster)
+        encoded = state.snapshot(self._input.state_options.now)
+        self._encoded_cluster = state.cluster
         self._encode_s += time.perf_counter() - began
         return encoded
 

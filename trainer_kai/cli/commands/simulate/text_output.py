@@ -143,16 +143,29 @@ def _cycle_summary(cycle: Mapping[str, Any]) -> str:
 
 def _event_lines(cycle: Mapping[str, Any], width: int) -> Iterator[str]:
     for word, name in _EVENTS:
-        for (target, reason), events in _by_target(cycle[name]).items():
+        for (head, reason), events in _by_head(word, cycle[name]).items():
             pods = [f"{it['namespace']}/{it['pod']}" for it in events]
-            text = f"{word} {target}: {listed_names(pods, _MAX_PODS)}"
+            text = f"{head}: {listed_names(pods, _MAX_PODS)}"
             yield from wrapped_lines(text, "    ", width)
             described = reason + _loss_note(events)
             yield from (f"  {line}" for line in wrapped_lines(described, "  ", width - 2))
+            for line in _claim_texts(events):
+                yield from (f"  {it}" for it in wrapped_lines(line, "    ", width - 2))
     for it in cycle["reservations"]:
         group = f"{it['namespace']}/{it['podGroup']}"
         text = f"  reserved on {it['node']}: {it['count']} for {it['subGroup']} of {group}"
         yield truncated(text, MAX_WIDTH)
+
+
+def _claim_texts(events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the devices of each claim once: pods that share a claim have the same ones."""
+    devices = {
+        (it["namespace"], claim): named
+        for it in events
+        for claim, named in it.get("claims", {}).items()
+    }
+    for (namespace, claim), named in devices.items():
+        yield f"claim {namespace}/{claim}: {listed_names(named, _MAX_PODS)}"
 
 
 def _loss_note(events: Iterable[Mapping[str, Any]]) -> str:
@@ -161,13 +174,16 @@ def _loss_note(events: Iterable[Mapping[str, Any]]) -> str:
     return f" (the same loss for each of {len(podgroups)})" if len(podgroups) > 1 else ""
 
 
-def _by_target(
-    events: Iterable[Mapping[str, Any]],
+def _by_head(
+    word: str, events: Iterable[Mapping[str, Any]]
 ) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    """Return the events by node, or by action and reason."""
-    by_target: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    """Return the events by node, or by action and reason; *word* is what happened to the pods.
+
+    Pods whose workload is suspended are not evicted one by one: it is resumed as a whole.
+    """
+    by_head: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for it in events:
-        reason = it.get("reason", "")
-        target = f"by {it['action']}" if reason else f"to {it['node']}"
-        by_target.setdefault((target, reason), []).append(it)
-    return dict(sorted(by_target.items(), key=lambda it: it[0][0]))
+        reason, verb = it.get("reason", ""), "suspended" if "suspends" in it else word
+        head = f"{verb} by {it['action']}" if reason else f"{word} to {it['node']}"
+        by_head.setdefault((head, reason), []).append(it)
+    return dict(sorted(by_head.items(), key=lambda it: it[0][0]))

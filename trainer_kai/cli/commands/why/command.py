@@ -7,7 +7,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Final
 
-from trainer_kai.api.names import APPS, BATCH, JOBSET, KUBEFLOW, LEADER_WORKER_SET, RAY, TRAINER
+from trainer_kai.cli.input.named_kinds import EXAMPLES, KIND_OF_NAME
 from trainer_kai.cli.options import (
     Subcommands,
     add_cluster_flags,
@@ -22,32 +22,6 @@ if TYPE_CHECKING:
     from trainer_kai.cli.commands.why.report import TrainJobReport
 
 _WAITS: Final = 1
-_OTHERS: Final = (  # the kind, its plural and its short names
-    ("PyTorchJob", "pytorchjobs", KUBEFLOW),
-    ("TFJob", "tfjobs", KUBEFLOW),
-    ("XGBoostJob", "xgboostjobs", KUBEFLOW),
-    ("JAXJob", "jaxjobs", KUBEFLOW),
-    ("MPIJob", "mpijobs", KUBEFLOW),
-    ("RayCluster", "rayclusters", RAY),
-    ("RayJob", "rayjobs", RAY),
-    ("RayService", "rayservices", RAY),
-    ("LeaderWorkerSet", "leaderworkersets", LEADER_WORKER_SET, "lws"),
-    ("Deployment", "deployments", APPS, "deploy"),
-    ("StatefulSet", "statefulsets", APPS, "sts"),
-    ("ReplicaSet", "replicasets", APPS, "rs"),
-    ("DaemonSet", "daemonsets", APPS, "ds"),
-)
-_KINDS: Final = {  # by the names that kubectl accepts: the kind, and its API group
-    **dict.fromkeys(("trainjob", "trainjobs"), ("TrainJob", TRAINER)),
-    **dict.fromkeys(("jobset", "jobsets"), ("JobSet", JOBSET)),
-    **dict.fromkeys(("job", "jobs"), ("Job", BATCH)),
-    **dict.fromkeys(("pod", "pods", "po"), ("Pod", "")),
-    **{
-        name: (kind, group)
-        for kind, plural, group, *short in _OTHERS
-        for name in (kind.lower(), plural, *short)
-    },
-}
 _FORMS: Final = (
     "the name of a workload or pod, or trainjob/NAME, jobset/NAME, job/NAME, pod/NAME or the kind "
     "of another workload, such as pytorchjob/NAME, rayjob/NAME, lws/NAME or deployment/NAME"
@@ -69,8 +43,7 @@ def add_why(commands: Subcommands) -> None:
         nargs="?",
         default="",
         help="trainjob/NAME, jobset/NAME, job/NAME (a batch Job), pod/NAME, or another workload"
-        " (pytorchjob, tfjob, xgboostjob, jaxjob, mpijob, raycluster, rayjob, rayservice, lws,"
-        " deployment, statefulset, replicaset, daemonset); a"
+        f" ({EXAMPLES}; plurals and short names too); a"
         " name alone is that of a TrainJob, or else of a JobSet, a Job or a pod (default: all"
         " workloads that wait)",
     )
@@ -120,10 +93,11 @@ def parse_subject(text: str) -> tuple[str, str]:
     """Return the kind and the name; the kind is "" if the text is only a name."""
     given, slash, name = text.rpartition("/")
     short, _, group = given.lower().partition(".")
-    kind, right_group = _KINDS.get(short, ("", ""))
-    if (slash and not (kind and _is_group(group, right_group))) or name in ("", ".", ".."):
+    named = KIND_OF_NAME.get(short)
+    is_kind = named is not None and _is_group(group, named.group)
+    if (slash and not is_kind) or name in ("", ".", ".."):
         raise ConfigError([FieldError("NAME", f"{text!r} must be {_FORMS}")])
-    return kind, name
+    return named.kind if slash and named is not None else "", name
 
 
 def _is_group(given: str, group: str) -> bool:

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from trainer_kai.api.jobset import JobSet
 from trainer_kai.api.kai_kinds import PodGroup, Queue
-from trainer_kai.api.meta import Key, Object, PartialObject
+from trainer_kai.api.meta import Key, Object, OwnerReference, PartialObject
 from trainer_kai.api.names import JOB_NAME, JOBSET_NAME, KUEUE, KUEUE_QUEUE, POD_GROUP
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.resources import (
-    DAEMON_SETS,
-    DEPLOYMENTS,
     EVENTS,
     JOBS,
     JOBSETS,
@@ -24,8 +22,6 @@ from trainer_kai.api.resources import (
     PODGROUPS,
     PODS,
     QUEUES,
-    REPLICA_SETS,
-    STATEFUL_SETS,
     TRAINJOBS,
     Resource,
 )
@@ -35,6 +31,7 @@ from trainer_kai.cli.commands.why.holders import (
     holder_notes,
     lease_note,
 )
+from trainer_kai.cli.commands.why.owners_below import OWNER_RESOURCES, podgroups_below
 from trainer_kai.cli.commands.why.reasons import WaitingReason
 from trainer_kai.cli.commands.why.report import (
     QueueSourceKind,
@@ -64,6 +61,7 @@ from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
 from trainer_kai.policy.workloads.job import JOB_KIND
 from trainer_kai.policy.workloads.jobset import JOBSET_KIND, jobset_workload
 from trainer_kai.policy.workloads.kinds import KINDS, kind_of_owner
+from trainer_kai.policy.workloads.owner_chain import WRAPPERS
 from trainer_kai.policy.workloads.state import FINISHED, WorkloadState
 from trainer_kai.policy.workloads.workload import WorkloadKind
 
@@ -291,14 +289,14 @@ async def _of_other(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobRep
 
 async def _of_pod_owner(client: "Client", snapshot: TrainJobSnapshot) -> TrainJobReport:
     """Return the report on the pods of an object without an adapter, such as a Deployment."""
-    resource = _POD_OWNERS[snapshot.kind].with_struct(PartialObject)
+    resource = _POD_OWNERS[snapshot.kind]
     try:
         obj = await client.get(resource, snapshot.key, only_metadata=True)
     except NotFound as error:
         raise _not_found(snapshot, error) from error
     owner = obj.metadata.controller
     above = kind_of_owner(owner) if owner is not None else None
-    if owner is not None and (above is not None or owner.kind in _POD_OWNERS):
+    if owner is not None and (above is not None or _counts_for_pods(owner)):
         key = snapshot.key._replace(name=owner.name)
         fetch = _of_pod_owner if above is None else _FETCH.get(owner.kind, _of_other)
         report = await fetch(client, snapshot._replace(kind=owner.kind, key=key))
@@ -307,14 +305,24 @@ async def _of_pod_owner(client: "Client", snapshot: TrainJobSnapshot) -> TrainJo
     name = podgroup_name(obj.metadata.name, uid, MAIN)
     group = await reader.get(PODGROUPS, Key(namespace, name))
     pods = await reader.list(POD_SNAPSHOTS, namespace)
+    groups: tuple[PodGroup, ...] = (group,) if group is not None else ()
+    if not groups and snapshot.kind not in _HAVE_NONE_BELOW:
+        listed = await reader.list(PODGROUPS, namespace)
+        groups = await podgroups_below(reader, namespace, uid, listed, pods)
+    names = {name, *(it.metadata.name for it in groups)}
     own = tuple(
         it
         for it in pods
-        if it.metadata.annotations.get(POD_GROUP) == name
+        if it.metadata.annotations.get(POD_GROUP) in names
         or any(reference.uid == uid for reference in it.metadata.owner_references)
     )
-    groups = (group,) if group is not None else ()
     return await _with_details(reader, snapshot._replace(podgroups=groups, pods=own))
+
+
+def _counts_for_pods(owner: OwnerReference) -> bool:
+    """Say whether an owner has the PodGroup of the pods below it, and not each object below."""
+    kind = owner.api_version.rpartition("/")[0], owner.kind
+    return kind in OWNER_RESOURCES and kind not in WRAPPERS
 
 
 async def _of_owner(reader: _Reader, snapshot: TrainJobSnapshot, jobset: str) -> TrainJobReport:
@@ -453,6 +461,8 @@ _FETCH: Final = {  # the order for a name without a kind
     JOBS.kind: _of_job,
     PODS.kind: _of_pod,
 }
-_POD_OWNERS: Final[Mapping[str, Resource[Any]]] = {
-    it.kind: it for it in (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS)
+_POD_OWNERS: Final[Mapping[str, Resource[PartialObject]]] = {
+    it.kind: it for it in OWNER_RESOURCES.values()
 }
+# Their PodGroup is their own, or that of an owner above.
+_HAVE_NONE_BELOW: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"})

@@ -21,6 +21,8 @@ from trainer_kai.api.resources import (
     DEVICE_CLASSES,
     NODES,
     QUEUES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
 )
 from trainer_kai.kube import client as kube_client
 from trainer_kai.kube.auth.rest_config import RestConfig, StaticToken
@@ -226,3 +228,44 @@ def test_templates_that_may_not_be_listed(terminal: Terminal, server: ReadOnlyAp
         " deviceclasses.resource.k8s.io",
         " resourceclaimtemplates.resource.k8s.io",
     ]
+
+
+def _slice(node_name: str) -> dict[str, Any]:
+    spec = {
+        "driver": "gpu.nvidia.com",
+        "nodeName": node_name,
+        "pool": {"name": node_name, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "gpu-0"}],
+    }
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
+    return {**kind, "metadata": {"name": node_name}, "spec": spec}
+
+
+def test_devices_of_the_cluster(terminal: Terminal, server: ReadOnlyApiServer) -> None:
+    """They are read with the claims that pods share, and those of other pods are not taken."""
+    template = _template("good", "gpu.nvidia.com")
+    shared = {**template, "kind": "ResourceClaim", "spec": template["spec"]["spec"]}
+    shared["metadata"] = {"namespace": "default", "name": "shared"}
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-0"}
+    taken = {**shared, "metadata": {"namespace": "default", "name": "of-others"}}
+    taken["status"] = {"allocation": {"devices": {"results": [result]}}}
+    for resource, it in (
+        (NODES, node("n", 0)),
+        (RESOURCE_SLICES, _slice("n")),
+        (DEVICE_CLASSES, _device_class("gpu.nvidia.com")),
+        (CLAIM_TEMPLATES, template),
+        (RESOURCE_CLAIMS, shared),
+        (RESOURCE_CLAIMS, taken),
+    ):
+        server.put(resource, it)
+    by_name = _claiming_job("")
+    by_name["metadata"]["name"] = "named"
+    by_name["spec"]["template"]["spec"]["resourceClaims"] = [
+        {"name": "gpu", "resourceClaimName": "shared"}
+    ]
+    file = terminal.write("job.yaml", trainjob(), _claiming_job("good"), by_name)
+    _, text, err = terminal.run("-f", file)
+
+    assert err == ""
+    assert "  pg-job-UID starts on n (1 pod)\n    claim job-0-gpu: gpu.nvidia.com/n/gpu-0" in text
+    assert "GPUs of claims 1" in text.split("Job default/named")[1]

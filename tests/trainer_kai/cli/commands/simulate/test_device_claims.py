@@ -3,7 +3,14 @@
 from typing import Any
 
 from tests.support.workloads.simulate_objects import group, node, pod, queue
-from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
+from trainer_kai.cli.commands.simulate.simulation import (
+    SimulationOptions,
+    prepare,
+    run,
+    simulate,
+)
+from trainer_kai.cli.commands.simulate.text_output import as_text
+from trainer_kai.cli.input.documents import Document
 
 _CLASS: dict[str, Any] = {
     "apiVersion": "resource.k8s.io/v1",
@@ -86,6 +93,35 @@ def test_pods_get_claims_and_devices() -> None:
         "p0": {"p0-gpu": ["gpu.nvidia.com/a/gpu-0"]},
         "p1": {"p1-gpu": ["gpu.nvidia.com/a/gpu-1"]},
     }
+
+
+def test_the_table_names_the_devices_of_each_claim_once() -> None:
+    """Two pods share a claim, and a third one has its own."""
+    shared = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": "shared",
+            "namespace": "default",
+            "labels": {"kai.scheduler/queue": "team-a"},
+        },
+        "spec": _TEMPLATE["spec"]["spec"],
+    }
+    pods = [_claiming(f"p{n}", "g") for n in range(3)]
+    for it in pods[:2]:
+        it["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "shared"}]
+    objects = [_CLASS, _TEMPLATE, queue("team-a"), node("a", gpus=0), _slice("a", 2), shared]
+    options = SimulationOptions()
+    documents = [Document("a.yaml", it) for it in (*objects, group("g", 3), *pods)]
+
+    text = as_text(run(prepare(documents, options), options))
+
+    assert text.splitlines()[-4:] == [
+        "CYCLE 1   3 bound",
+        "  bound to a: default/p0, default/p1, default/p2",
+        "    claim default/shared: gpu.nvidia.com/a/gpu-0",
+        "    claim default/p2-gpu: gpu.nvidia.com/a/gpu-1",
+    ]
 
 
 def test_a_second_cycle_counts_what_the_first_one_allocated() -> None:

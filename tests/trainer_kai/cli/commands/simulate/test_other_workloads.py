@@ -2,7 +2,10 @@
 
 from typing import Any, Final
 
-from tests.support.workloads.simulate_objects import node, pod, queue
+import pytest
+
+from tests.support.case import Case, ids
+from tests.support.workloads.simulate_objects import group, node, pod, queue
 from trainer_kai.api.names import POD_GROUP, SUBGROUP
 from trainer_kai.cli.commands.simulate.create_pods import create_missing_objects
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, prepare, run
@@ -133,3 +136,50 @@ def test_the_defaults_of_a_kind_and_the_queue_of_the_namespace() -> None:
     (group,) = inputs.cluster.pod_groups.values()
     assert group.spec.queue == "team-n"
     assert (group.spec.priority_class_name, group.spec.preemptibility) == ("build", "preemptible")
+
+
+# What is evicted, the labels of its pod -> the kind that is suspended, and the word of the table.
+_RAY_CLUSTER: Final = {"headGroupSpec": {"template": TEMPLATE}}
+EVICTED: Final = [
+    Case(
+        "a PyTorchJob",
+        (
+            workload(
+                "kubeflow.org/v1",
+                "PyTorchJob",
+                {"pytorchReplicaSpecs": {"Master": {"template": TEMPLATE}}},
+            ),
+            {
+                "training.kubeflow.org/job-name": "x",
+                "training.kubeflow.org/replica-type": "master",
+            },
+        ),
+        ("PyTorchJob", "suspended by reclaim: default/p"),
+    ),
+    Case(
+        "a RayService, which KubeRay does not suspend",
+        (
+            workload("ray.io/v1", "RayService", {"rayClusterConfig": _RAY_CLUSTER}),
+            {"ray.io/originated-from-cr-name": "x", "ray.io/group": "headgroup"},
+        ),
+        (None, "evicted by reclaim: default/p"),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", EVICTED, ids=ids)
+def test_what_is_suspended_is_told_from_what_loses_its_pods(
+    case: Case[tuple[dict[str, Any], dict[str, str]], tuple[str | None, str]],
+) -> None:
+    it, labels = case.given
+    running = pod("p", on="n", labels=labels)
+    claimed = [group("want", 1, "team-b"), pod("want-0", "want", 1)]
+    site = [node("n", 1), queue("team-a", 0), queue("team-b", 1)]
+    options = SimulationOptions()
+    documents = [Document("a.yaml", obj) for obj in (*site, it, running, *claimed)]
+
+    outcome = run(prepare(documents, options), options)
+
+    (evicted,) = outcome.document["cycles"][0]["evictions"]
+    assert (evicted.get("suspends"), "p") == (case.want[0], evicted["pod"])
+    assert f"  {case.want[1]}\n" in as_text(outcome)

@@ -7,14 +7,25 @@ import pytest
 from tests.support.case import Case, ids
 from tests.trainer_kai.cli.commands.why.trainjob_cluster import TrainJobCluster
 from trainer_kai.api.decode import decode, encode
-from trainer_kai.api.resources import DEPLOYMENTS, PODGROUPS, PODS, REPLICA_SETS
+from trainer_kai.api.resources import (
+    DEPLOYMENTS,
+    JOBS,
+    PODGROUPS,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+)
 from trainer_kai.cli.commands.plan.preview import PreviewContext, preview_workload
 from trainer_kai.cli.commands.why.command import parse_subject
 from trainer_kai.cli.commands.why.output import as_text
+from trainer_kai.cli.commands.why.owners_below import OWNER_RESOURCES
+from trainer_kai.cli.input.named_kinds import NAMED_KINDS, POD_OWNERS, NamedKind
 from trainer_kai.errors import ConfigError
+from trainer_kai.policy.queueing.kind_defaults import OF_KAI
 from trainer_kai.policy.workloads.kinds import KINDS
 from trainer_kai.policy.workloads.kubeflow import MPI_V1_KIND, PYTORCH_KIND
 from trainer_kai.policy.workloads.leader_worker_set import LWS_KIND
+from trainer_kai.policy.workloads.owner_chain import WRAPPERS
 from trainer_kai.policy.workloads.ray import RAY_CLUSTER_KIND, RAY_JOB_KIND
 from trainer_kai.policy.workloads.workload import WorkloadKind
 
@@ -190,6 +201,88 @@ def test_names_of_kinds(case: Case[str, tuple[str, str]]) -> None:
     assert parse_subject(case.given) == case.want
 
 
-def test_every_kind_has_a_name() -> None:
-    for it in KINDS:
-        assert parse_subject(f"{it.resource}/x") == (it.resource.kind, "x")
+def test_every_kind_has_its_names() -> None:
+    """The kinds with an adapter, the wrappers, and those with defaults of their own."""
+    known = {it.group_kind for it in NAMED_KINDS}
+    adapted = {(it.resource.group, it.resource.kind) for it in KINDS}
+    with_defaults = {tuple(name.split(".", 1)[::-1]) for name in OF_KAI}
+
+    assert known >= adapted | WRAPPERS | with_defaults
+
+
+@pytest.mark.parametrize("it", NAMED_KINDS, ids=lambda it: it.kind)
+def test_a_kind_is_found_by_all_its_names(it: NamedKind) -> None:
+    for name in (it.kind, *it.names, *(f"{name}.{it.group}" for name in it.names if it.group)):
+        assert parse_subject(f"{name}/x") == (it.kind, "x")
+
+
+def reference(it: NamedKind) -> dict[str, Any]:
+    api_version = f"{it.group}/{it.version}"
+    owner = {"apiVersion": api_version, "kind": it.kind, "name": "x", "uid": "uid-x"}
+    return {**owner, "controller": True}
+
+
+def put_pod_owner(cluster: OtherCluster, it: NamedKind) -> None:
+    """Have an object *x* of a kind that has a pod: in its own PodGroup, or in that of a Job."""
+    owner, name = reference(it), "pg-x-uid-x"
+    cluster.store.put(
+        OWNER_RESOURCES[it.group_kind],
+        {"metadata": {"namespace": "default", "name": "x", "uid": "uid-x"}},
+    )
+    if it.group_kind in WRAPPERS:
+        below = {"namespace": "default", "name": "x-1", "uid": "uid-x-1"}
+        cluster.store.put(JOBS, {"metadata": {**below, "ownerReferences": [owner]}, "spec": {}})
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "x-1", "uid": "uid-x-1"}
+        name = "pg-x-1-uid-x-1"
+    meta: Any = {"namespace": "default", "name": name, "uid": name, "ownerReferences": [owner]}
+    cluster.store.put(PODGROUPS, {"metadata": meta, "spec": {"queue": "team-a", "minMember": 1}})
+    cluster.pod("x-a", name, "node-1")
+
+
+@pytest.mark.parametrize("it", POD_OWNERS, ids=lambda it: it.kind)
+async def test_the_pods_of_each_kind_without_an_adapter(it: NamedKind) -> None:
+    """Those of a wrapper are in the PodGroups of the objects below it."""
+    cluster = OtherCluster()
+    put_pod_owner(cluster, it)
+    other = {**reference(it), "name": "y", "uid": "uid-y"}
+    meta = {"namespace": "default", "name": "pg-y", "uid": "pg-y", "ownerReferences": [other]}
+    cluster.store.put(PODGROUPS, {"metadata": meta, "spec": {"queue": "team-b"}})
+    report = await cluster.why_of(it.kind, "x")
+
+    assert (report.kind, report.queue, report.state) == (it.kind, "team-a", "runs")
+    assert [row.counts.running for row in report.podgroups] == [1]
+
+
+async def test_the_set_of_a_notebook_belongs_to_it() -> None:
+    (notebook,) = (it for it in NAMED_KINDS if it.kind == "Notebook")
+    cluster = OtherCluster()
+    put_pod_owner(cluster, notebook)
+    meta = {"namespace": "default", "name": "x", "uid": "uid-set"}
+    below = {**meta, "ownerReferences": [reference(notebook)]}
+    cluster.store.put(STATEFUL_SETS, {"metadata": below})
+    report = await cluster.why_of("StatefulSet", "x")
+
+    assert (report.kind, report.state) == ("Notebook", "runs")
+    assert "StatefulSet x belongs to it" in report.notes
+
+
+async def test_the_pods_of_a_workflow_are_podgroups_each() -> None:
+    """Nothing is between them and the workflow."""
+    (workflow,) = (it for it in NAMED_KINDS if it.kind == "Workflow")
+    cluster = OtherCluster()
+    meta: Any = {"namespace": "default", "name": "x", "uid": "uid-x"}
+    cluster.store.put(OWNER_RESOURCES[workflow.group_kind], {"metadata": meta})
+    for name in ("a", "b"):
+        above = {"metadata": {**meta, "name": name, "uid": name}}
+        above["metadata"]["ownerReferences"] = [reference(workflow)]
+        above["metadata"]["annotations"] = {"pod-group-name": f"pg-{name}"}
+        spec = {"schedulerName": SCHEDULER, "nodeName": "node-1"}
+        cluster.store.put(PODS, {**above, "spec": spec, "status": {"phase": "Running"}})
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": name}
+        group = {**meta, "name": f"pg-{name}", "ownerReferences": [owner]}
+        cluster.store.put(PODGROUPS, {"metadata": group, "spec": {"queue": "team-a"}})
+    report = await cluster.why_of("Workflow", "x")
+
+    assert report.queue == "team-a"
+    assert [it.podgroup.name for it in report.podgroups] == ["pg-a", "pg-b"]
+    assert [it.counts.running for it in report.podgroups] == [1, 1]

@@ -493,7 +493,7 @@ def test_kinds_are_named_as_for_kubectl(text: str, subject: tuple[str, str]) -> 
     assert parse_subject(text) == subject
 
 
-@pytest.mark.parametrize("text", ["job.example.org/x", "cronjob/x", "job/", "a/job/x", "/x", ""])
+@pytest.mark.parametrize("text", ["job.example.org/x", "secret/x", "job/", "a/job/x", "/x", ""])
 def test_other_kinds_are_refused(text: str) -> None:
     """The error lists what is possible."""
     with pytest.raises(ConfigError, match="must be the name of a workload or pod, or trainjob/"):
