@@ -20,6 +20,7 @@ from scheduler.state.podgroups.attributes import (
     scheduled_at,
     stale_at,
 )
+from scheduler.state.podgroups.departures import departure_of, leaving_pods
 from scheduler.state.podgroups.podgroup import DEFAULT_PODSET, PodGroupRecord, podgroup_tree
 from scheduler.state.podgroups.reservations import PodSetReservation
 from scheduler.state.pods.pod_class import PodClass
@@ -129,6 +130,13 @@ class PodGroupTable:
             preemption_delay=delay,
             may_relocate=self._may_relocate(context, record, attributes.queue),
             can_reserve=group is not None,
+            departure=departure_of(
+                record,
+                context.pod_table,
+                context.api_evictions,
+                self._options,
+                is_preemptible=attributes.is_preemptible,
+            ),
         )
         age = (*_record_age(record, context.pod_table), record.key, 0)
         self._put(record.key, _Entry(age, podgroup, record.number, NONE))
@@ -287,6 +295,7 @@ def _podset(
         expected=expected,
         expected_signature=signatures.row(record.expected[name][0]) if expected else NONE,
         gated=record.count_of(name, GATED),
+        leaving=len(leaving_pods(record, name, context.pod_table)),
         running_pods=record.running_pods(name, context.pod_table)
         if has_domains or _needs_pod_rows(record, name, minimum)
         else (),
