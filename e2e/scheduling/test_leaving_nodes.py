@@ -9,7 +9,7 @@ import pytest
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import NodeShape
 from e2e.cluster.resources import NODES, PODS, Obj
-from e2e.cluster.timeline import State, Timeline, replay
+from e2e.cluster.timeline import State
 from e2e.fixtures.install import PODGROUPS
 from e2e.fixtures.installation import Installation
 from e2e.fixtures.podgroups import pods_in
@@ -42,7 +42,7 @@ _GANGS: Final = ("drained", "karpenter", "autoscaler", "condition", "stays")
 
 @pytest.mark.parametrize("own_installation", [_SIGNS], indirect=True)
 async def test_gangs_move_whole_off_nodes_that_leave(
-    own_installation: Installation, record_property: Callable[[str, object], None]
+    own_installation: Installation,
 ) -> None:
     """A drain, two notices and a listed condition: each gang is suspended once, and runs again.
 
@@ -55,7 +55,6 @@ async def test_gangs_move_whole_off_nodes_that_leave(
             await submit(cluster, "room", Job(name, _QUEUE, 2, gpus=8))
         await seen.until(lambda state: all(_nodes(state, it) for it in _GANGS), "all run")
         gone = {name: min(_nodes(seen.state, name)) for name in _GANGS}
-        began = asyncio.get_running_loop().time()
         for name, taint in _TAINTS.items():
             await cluster.api.merge(NODES, None, gone[name], {"spec": {"taints": [taint]}})
         await _set_condition(cluster, gone["condition"], "GpuUnhealthy", "True")
@@ -67,11 +66,9 @@ async def test_gangs_move_whole_off_nodes_that_leave(
             "all run elsewhere",
             _MOVED_S,
         )
-        record_property("seconds", round(asyncio.get_running_loop().time() - began, 1))
         await seen.settle()
         for name in moved:
             assert suspensions(seen.history(), name) == 1, name
-            record_property(f"lost by {name}", _idle_gpu_seconds(seen, name))
         assert suspensions(seen.history(), "stays") == 0
         assert pods_created(seen.history(), "stays") == 2
         assert {name: failures(seen.state, name) for name in _GANGS} == dict.fromkeys(
@@ -162,14 +159,3 @@ def _pods(state: State, name: str) -> list[Obj]:
 def _node(pod: Obj) -> str:
     node: str = pod["spec"].get("nodeName", "")
     return node
-
-
-def _idle_gpu_seconds(seen: Timeline, name: str) -> float:
-    """Return for how many GPU-seconds one pod of a gang held GPUs while the other had no node."""
-    total, since = 0.0, None
-    for moment, state in replay(seen.history()):
-        is_torn = sum(bool(_node(it)) for it in _pods(state, name)) == 1
-        if since is not None:
-            total += 8 * (moment.at_s - since)
-        since = moment.at_s if is_torn else None
-    return round(total, 1)

@@ -11,7 +11,7 @@ from typing import Final
 from scheduler.core.model.podgroup import Departure
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.snapshot import EMPTIED
-from scheduler.state.inputs import ApiEviction, StateOptions, epoch_s
+from scheduler.state.inputs import ApiEviction, epoch_s
 from scheduler.state.podgroups.podgroup import PodGroupRecord
 from scheduler.state.pods.pod_table import PodTable
 from trainer_kai.api.kai_kinds import PodGroup
@@ -52,15 +52,9 @@ def leaving_pods(record: PodGroupRecord, podset: str, pod_table: PodTable) -> li
 
 
 def departure_of(
-    record: PodGroupRecord,
-    pod_table: PodTable,
-    evictions: Mapping[Key, ApiEviction],
-    options: StateOptions,
-    *,
-    is_preemptible: bool,
+    record: PodGroupRecord, pod_table: PodTable, evictions: Mapping[Key, ApiEviction]
 ) -> Departure | None:
-    """Return why pods of a PodGroup leave; None if none does, or if it is to stay with them."""
-    if record.group is None or (options.keeps_non_preemptible and not is_preemptible):
+    if record.group is None:
         return None
     nodes = pod_table.nodes
     pods = [it for name in record.min_members for it in leaving_pods(record, name, pod_table)]
