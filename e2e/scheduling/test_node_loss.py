@@ -27,6 +27,7 @@ _OVER: Final = ("Succeeded", "Failed")
 async def test_nodes_go_from_under_gangs(own_installation: Installation, tmp_path: Path) -> None:
     """Each gang is whole again on nodes that are left, and no TrainJob is lost by it.
 
+    The drained one has begun anew: what is left of it is of no use without the pod that goes.
     Pods that share a GPU come again elsewhere, and nothing is left where they were.
     """
     api = own_installation.cluster.api
@@ -48,7 +49,11 @@ async def test_nodes_go_from_under_gangs(own_installation: Installation, tmp_pat
         await api.merge(NODES, None, taken["tainted"], {"spec": {"taints": [taint]}})
         await _drain(own_installation, taken["drained"], seen.state)
         gone = set(taken.values())
-        stay = {it["metadata"]["uid"] for it in pods_in(seen.state) if _node(it) not in gone}
+        stay = {
+            it["metadata"]["uid"]
+            for it in pods_in(seen.state)
+            if _node(it) not in gone and it["metadata"]["labels"].get(_OF_JOB) != "drained"
+        }
         await seen.until(
             lambda state: all(_is_repaired(_whole_on(state, it), gone) for it in _GANGS),
             "each is whole on other nodes",

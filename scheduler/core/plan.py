@@ -7,6 +7,7 @@ from typing import Final
 from scheduler.core.actions.allocate import allocate
 from scheduler.core.actions.consolidate import consolidate
 from scheduler.core.actions.drain import drain_queues
+from scheduler.core.actions.leave_nodes import leave_nodes
 from scheduler.core.actions.line import (
     line_changes,
     line_note,
@@ -55,6 +56,7 @@ def plan(
     """Return the plan of a snapshot; *passed* is called with each action when it is over."""
     session = Session(snapshot, policies, limits.evictable_gpus)
     unbound_count = 0
+    leave_nodes(session)
     if Action.ALLOCATE not in policies.actions:  # what fits is placed and not bound
         allocate(session)
         unbound_count = len(session.allocations)

@@ -176,7 +176,7 @@ class Session:
     def record(self, eviction: Eviction) -> None:
         self.evictions.append(eviction)
         self.evicted.update(eviction.podgroups)
-        if self._evictable_gpus is not None:
+        if self._evictable_gpus is not None and eviction.preemptor != NONE:
             self._evictable_gpus -= eviction.gpus
 
     @property

@@ -28,6 +28,7 @@ from uuid import uuid4
 
 from structlog.typing import FilteringBoundLogger
 
+from scheduler.core.actions.leave_nodes import next_departure_at
 from scheduler.core.actions.stale_gang import next_stale_at
 from scheduler.core.model.rejections import NO_EVENT, CheckedRemedy, ClusterEvent
 from scheduler.core.model.resources import ResourceKind
@@ -116,7 +117,8 @@ class Cycle:
         self._remedies: dict[Key, CheckedRemedy] = {}  # by PodGroup, the longest known first
         self._are_evictions_withheld = False  # preemptors wait for the rate limit
         self._has_stale_numbers = False  # reported numbers are old; no pod waits for them
-        self._next_stale_at: int | None = None  # when the grace of a stale gang ends: epoch seconds
+        # When the grace of a stale gang ends, or one may be moved off its node: epoch seconds.
+        self._next_eviction_at: int | None = None
         self._line_at: int | None = None  # when time alone changes the line: epoch seconds
         self._kept_gpus, self._kept_since_s = 0.0, 0.0  # what the last plan keeps
         self._snapshot_s = 0.0  # when the snapshot of the last plan was taken
@@ -192,7 +194,8 @@ class Cycle:
         encoded = self._cache.snapshot()
         self._events_while_planning, self._has_stale_numbers = {}, False
         self._snapshot_s = taken_s = self._clock.monotonic_s()
-        self._next_stale_at = next_stale_at(encoded.snapshot)
+        times = next_stale_at(encoded.snapshot), next_departure_at(encoded.snapshot)
+        self._next_eviction_at = min((it for it in times if it is not None), default=None)
         cache = self._cache
         plan_input = _PlanInput(
             encoded,
@@ -315,7 +318,7 @@ class Cycle:
                 self._log.warning(
                     "write not seen in time", objects=[str(key) for key in overdue[:8]]
                 )
-            is_due = self._is_over(self._next_stale_at) or self._is_over(self._line_at)
+            is_due = self._is_over(self._next_eviction_at) or self._is_over(self._line_at)
             if overdue or self._has_stale_numbers or is_due:
                 self.replan()
             elif self._retry_on and tick % _FULL_REPLAN_TICKS == 0:

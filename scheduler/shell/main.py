@@ -60,6 +60,7 @@ from trainer_kai.kube.process.tasks import cancel_all
 from trainer_kai.kube.rest.request import ListTarget, Selection
 from trainer_kai.kube.watch import NO_BOOKMARKS, Delta, DeltaType, Watch
 from trainer_kai.policy.duplicate_scheduler import duplicate_scheduler_objects
+from trainer_kai.policy.leaving_nodes import LeavingSigns
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
 from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, watch_name
 from trainer_kai.service.clock import Clock
@@ -294,6 +295,8 @@ async def _run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, N
 def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], StateOptions]:
     gpus = gpu_resources(settings.policies)
     replicas = tuple(read_gpu_replicas(settings.policies.gpu_replicas).items())
+    leaving = settings.leaving_nodes
+    signs = LeavingSigns(tuple(split_names(leaving.taints)), tuple(split_names(leaving.conditions)))
     minds_fragments = any(build_policies(policy_selection(settings.policies)).minds_fragments)
 
     def options() -> StateOptions:
@@ -315,6 +318,8 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
             restricts_nodes=settings.restrict_node_scheduling,
             places_gpu_shares=settings.gpu_sharing.enabled,
             counts_ended_pods=minds_fragments,
+            leaving=signs,
+            keeps_non_preemptible=leaving.non_preemptible == "keep",
         )
 
     return options

@@ -49,6 +49,7 @@ from trainer_kai.api.resources import (
     TOPOLOGIES,
     Resource,
 )
+from trainer_kai.policy.leaving_nodes import DEFAULT_SIGNS, LeavingSigns
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, OWNER_OF_RESOURCE
 from trainer_kai.policy.workloads.workload import ObjectKey, Suspendable, Workload, WorkloadKind
@@ -84,6 +85,8 @@ class StateOptions:
     # webhook has prepared it.
     trusts_gpu_labels: bool = False
     counts_ended_pods: bool = False  # for a placement that minds which pods ran lately
+    leaving: LeavingSigns = DEFAULT_SIGNS  # what marks nodes that leave
+    keeps_non_preemptible: bool = False  # non-preemptible PodGroups stay on nodes that leave
 
     def workload(self, kind: WorkloadKind, obj: Object | None) -> Workload | None:
         """Read a workload; None for one that no plan needs, of which there may be many."""
@@ -174,6 +177,14 @@ class AssumedClaim(NamedTuple):
     pods: tuple[tuple[Key, str], ...]  # that are being bound, with their uids
 
 
+class ApiEviction(NamedTuple):
+    """The pod of a PodGroup that was evicted through the API last."""
+
+    pod: str
+    node: str
+    at: int  # when that was seen, in seconds since 1970
+
+
 def _workload_objects() -> dict[Resource[Any], dict[Key, Any]]:
     return {resource: {} for resource in (*KIND_OF_RESOURCE, *OWNER_OF_RESOURCE)}
 
@@ -213,6 +224,7 @@ class Cluster:
     permits: dict[Key, Permit] = field(default_factory=dict)  # by namespace and queue
     # Since when PodGroups that started lack pods which exist and have no node: epoch seconds.
     stale_since: dict[Key, int] = field(default_factory=dict)
+    api_evictions: dict[Key, ApiEviction] = field(default_factory=dict)  # by PodGroup
     # The ids of the shared GPUs of pods with a bind in flight; changes only with the pod.
     bind_gpu_groups: dict[Key, tuple[str, ...]] = field(default_factory=dict)
     # The claims of pods with a bind in flight; one counts as long as such a pod is on a node.

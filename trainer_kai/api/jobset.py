@@ -21,12 +21,19 @@ class JobSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fals
     template: PodTemplate = PodTemplate()
 
 
+class UncountedPods(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The uids of pods that have ended, and are about to be counted."""
+
+    failed: tuple[str, ...] = ()
+
+
 class JobStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     active: int = 0
     start_time: str = ""  # "" while it has not begun, or is suspended
     ready: int = 0
     succeeded: int = 0
     failed: int = 0
+    uncounted_terminated_pods: UncountedPods = UncountedPods()
     conditions: tuple[Condition, ...] = ()
 
 

@@ -175,6 +175,16 @@ UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"  # taint
 NOT_READY: Final = "node.kubernetes.io/not-ready"  # taint
 NODE_PREFIX: Final = "node.kubernetes.io/"  # the prefix of taints for the condition of a node
 CLOUD_NODE_PREFIX: Final = "node.cloudprovider.kubernetes.io/"  # likewise
+# Taints of nodes that are about to be removed: by Karpenter (also before 1.0), cluster-autoscaler,
+# GKE, and AWS's node termination handler.
+TERMINATION_TAINTS: Final = (
+    "karpenter.sh/disrupted",
+    "karpenter.sh/disruption",
+    "ToBeDeletedByClusterAutoscaler",
+    "cloud.google.com/impending-node-termination",
+    "aws-node-termination-handler/spot-itn",
+    "aws-node-termination-handler/asg-lifecycle-termination",
+)
 GPU_MEMORY_MIB: Final = "nvidia.com/gpu.memory"
 MIG_ENABLED: Final = "node-role.kubernetes.io/mig-enabled"
 MIG_STRATEGY: Final = "nvidia.com/mig.strategy"

@@ -11,7 +11,8 @@ from typing import Final
 class Action(StrEnum):
     """An action of a plan, in the order in which they run; all but ALLOCATE evict pods.
 
-    QUEUE_DRAIN is ours, and no setting: an administrator asks for it on a queue.
+    NODE_LEAVING and QUEUE_DRAIN are ours, and no setting. An administrator asks for the latter on a
+    queue; the former comes before all others, because its pods are about to go in any case.
     """
 
     ALLOCATE = "allocate"
@@ -20,10 +21,13 @@ class Action(StrEnum):
     PREEMPT = "preempt"
     STALE_GANG_EVICTION = "stalegangeviction"
     QUEUE_DRAIN = "queuedrain"
+    NODE_LEAVING = "nodeleaving"
 
 
 # Plain strings, and no enum of plugins: settings have these names as keys, and messages quote them.
-ACTIONS: Final = tuple(it.value for it in Action if it is not Action.QUEUE_DRAIN)
+ACTIONS: Final = tuple(
+    it.value for it in Action if it not in {Action.QUEUE_DRAIN, Action.NODE_LEAVING}
+)
 
 PRIORITY: Final = "priority"
 ELASTIC: Final = "elastic"

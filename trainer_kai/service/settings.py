@@ -14,7 +14,14 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 import pydantic
 from pydantic import AfterValidator, BaseModel, Field
 
-from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME, SHARED_GPU
+from trainer_kai.api.names import (
+    AMD_GPU,
+    DEFAULT_QUEUE,
+    GPU,
+    SCHEDULER_NAME,
+    SHARED_GPU,
+    TERMINATION_TAINTS,
+)
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
 from trainer_kai.api.scheduler_names import ACTIONS, ALWAYS_ON_PLUGINS, OPTIONAL_PLUGINS, Action
 from trainer_kai.api.syntax import dns_subdomain_fault, label_name_fault
@@ -25,6 +32,8 @@ UnannotatedAccess: TypeAlias = Literal["open", "closed"]
 _DAY_S: Final = 86_400.0
 _LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}(\.[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?)?")
+_TAINT_VALUE: Final = "[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
+_STATUSES: Final = ("False", "True", "Unknown")
 _DNS_NAME: Final = re.compile(rf"(\*\.)?({_LABEL}\.)*{_LABEL}", re.IGNORECASE)
 
 
@@ -108,6 +117,24 @@ def _kind_default_faults(text: str) -> Iterator[str]:
                 f"{item!r} should be a kind and a PriorityClass, such as Deployment.apps=train, or "
                 f"also {' or '.join(PREEMPTIBILITIES)}, such as Job.batch=train/preemptible"
             )
+
+
+def _taint_faults(text: str) -> Iterator[str]:
+    for item in split_names(text):
+        key, equals, value = item.partition("=")
+        if fault := label_name_fault(key):
+            yield fault
+        elif equals and not re.fullmatch(_TAINT_VALUE, value):
+            yield f"{item!r} should be the key of a taint, or KEY=VALUE"
+
+
+def _condition_faults(text: str) -> Iterator[str]:
+    for item in split_names(text):
+        name, equals, status = item.partition("=")
+        if fault := label_name_fault(name):
+            yield fault
+        elif equals and status not in _STATUSES:
+            yield f"{item!r} should be the type of a condition, or TYPE=False or TYPE=Unknown"
 
 
 def _kubernetes_name_faults(text: str) -> Iterator[str]:
@@ -506,6 +533,23 @@ class KeptRoomSettings(_Model):
     is twice as long."""
 
 
+class LeavingNodeSettings(_Model):
+    """Which nodes leave the cluster: nothing starts there, and gangs are moved off them whole."""
+
+    taints: Annotated[str, _checked(_taint_faults)] = ",".join(TERMINATION_TAINTS)
+    """The taints of nodes that leave, separated by commas: `KEY`, or `KEY=VALUE`; empty means
+    none."""
+
+    conditions: Annotated[str, _checked(_condition_faults)] = ""
+    """The conditions of nodes that leave, separated by commas: `TYPE` while it is True, or
+    `TYPE=False` or `TYPE=Unknown`, such as `GpuUnhealthy, AcceleratedHardwareReady=False`; empty
+    means none."""
+
+    non_preemptible: Literal["evict", "keep"] = "evict"
+    """Whether non-preemptible gangs are moved off nodes that leave (`evict`), or lose their pods
+    with the node (`keep`)."""
+
+
 class SchedulerPart(_QueueAccessPart, _GpuSharingPart):
     """The settings that only the scheduler has."""
 
@@ -539,6 +583,7 @@ class SchedulerPart(_QueueAccessPart, _GpuSharingPart):
     kept_room: KeptRoomSettings = KeptRoomSettings()
     policies: PolicySettings = PolicySettings()
     reservation_pods: ReservationPodSettings = ReservationPodSettings()
+    leaving_nodes: LeavingNodeSettings = LeavingNodeSettings()
 
 
 class SchedulerSettings(SchedulerPart, Settings):

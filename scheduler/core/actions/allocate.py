@@ -42,7 +42,7 @@ def allocate(session: Session) -> None:
 def _attemptable(session: Session) -> Iterator[int]:
     """Yield the pending PodGroups that can be attempted; reject the others."""
     for row, podgroup in enumerate(session.snapshot.podgroups):
-        if not _is_pending(podgroup):
+        if row in session.evicted or not _is_pending(podgroup):
             continue
         tasks = tasks_to_allocate(podgroup.tree)
         failure = podgroup.prefilter_failure or elastic_failure(podgroup, tasks)

@@ -3,7 +3,7 @@
 It comes last, and for no preemptor: what it frees is there for the next plan.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -26,8 +26,16 @@ def evict_stale_gangs(session: Session) -> None:
     evict_whole(session, stale, Action.STALE_GANG_EVICTION)
 
 
-def evict_whole(session: Session, rows: Sequence[int], action: Action) -> None:
-    """Evict PodGroups for no preemptor, each with all PodGroups of its workload."""
+def evict_whole(
+    session: Session,
+    rows: Sequence[int],
+    action: Action,
+    is_allowed: Callable[[tuple[int, ...], tuple[int, ...]], bool] = lambda _rows, _pods: True,
+) -> None:
+    """Evict PodGroups for no preemptor, each with all PodGroups of its workload.
+
+    *is_allowed* is asked for each set of PodGroups, with its pods.
+    """
     snapshot = session.snapshot
     placed = {one.podgroup for one in session.allocations if one.binds or one.nominations}
     chosen = [row for row in rows if row not in placed]
@@ -38,7 +46,8 @@ def evict_whole(session: Session, rows: Sequence[int], action: Action) -> None:
             _is_evictable(snapshot.podgroups[row]) for row in together
         ):
             running = tuple([pod for row in together for pod in pods[row]])
-            evict_podgroups(session, together, running, action, NONE)
+            if is_allowed(together, running):
+                evict_podgroups(session, together, running, action, NONE)
 
 
 def _evicted_together(

@@ -66,6 +66,9 @@ def eviction_message(snapshot: Snapshot, one: Eviction) -> str:
     if one.action is Action.QUEUE_DRAIN:
         queue = snapshot.queues.names[snapshot.podgroups[one.podgroups[0]].queue]
         return f"queue {queue} is drained (trainer-kai.dev/stop-policy: HoldAndDrain){more}"
+    if one.action is Action.NODE_LEAVING:
+        departures = (snapshot.podgroups[row].departure for row in one.podgroups)
+        return f"{next(it.reason for it in departures if it is not None)}{more}"
     if one.preemptor == NONE:
         return f"the PodGroup had fewer pods than its minimum for too long{more}"
     preemptor, victim = snapshot.podgroups[one.preemptor], snapshot.podgroups[one.podgroups[0]]

@@ -35,6 +35,7 @@ _FIT_ERRORS: Final = {
         "is outside the topology domains that the PodGroup may use",
         "are outside the topology domains that the PodGroup may use",
     ),
+    FitErrorReason.LEAVING: ("leaves the cluster", "leave the cluster"),
     FitErrorReason.CORDONED: ("is cordoned", "are cordoned"),
     FitErrorReason.NOT_READY: ("is not ready", "are not ready"),
     FitErrorReason.PRESSURE: ("is under resource pressure", "are under resource pressure"),
@@ -79,6 +80,7 @@ _FIT_ERRORS: Final = {
 }
 _REMEDIES: Final = {
     FitErrorReason.DOMAIN: "a node gets the labels of such a domain",
+    FitErrorReason.LEAVING: "a node takes the place of one that leaves",
     FitErrorReason.CORDONED: "a node is uncordoned",
     FitErrorReason.NOT_READY: "a node becomes ready",
     FitErrorReason.PRESSURE: "the resource pressure on a node ends",
@@ -97,6 +99,7 @@ _REMEDIES: Final = {
 # As KAI writes them: tools read these.
 _KAI_FIT_ERRORS: Final = {
     FitErrorReason.DOMAIN: "are outside the topology domain",
+    FitErrorReason.LEAVING: "are leaving the cluster",
     FitErrorReason.CORDONED: "are cordoned",
     FitErrorReason.NOT_READY: "are not ready",
     FitErrorReason.PRESSURE: "are under pressure",

@@ -119,6 +119,7 @@ class PodSet:
     expected: int = 0  # pods that do not exist yet, those with reserved places included
     expected_signature: int = NONE
     gated: int = 0  # pods that may not be placed yet
+    leaving: int = 0  # of the running pods: those on nodes that leave
     # On nodes, first placed first; where some can be spared, or PodSets differ, or where it matters
     # in which domains they are.
     running_pods: tuple[int, ...] = ()
@@ -136,6 +137,16 @@ class SubGroupSet:
 
 
 SubGroupTree: TypeAlias = PodSet | SubGroupSet
+
+
+class Departure(NamedTuple):
+    """Why pods of a PodGroup leave with their node."""
+
+    reason: str  # a clause that names the node
+    # So long a pod of it that was evicted through the API shows that its node is being emptied; in
+    # seconds since 1970.
+    begun_until: int = 0
+    not_before: int = 0  # it was moved lately, and is not moved again before; likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +175,7 @@ class PodGroupInfo:
     ends_at: int = 0
     # In the way of pods beyond its minimum and its reserved places.
     elastic_failure: PreFilterFailure | None = None
+    departure: Departure | None = None  # of some of its pods
 
 
 # Why a PodGroup that is not preemptible is non-evictable.

@@ -116,7 +116,8 @@ class PreFilterFailure(NamedTuple):
 class FitErrorReason(IntEnum):
     """Why a pod does not fit on a node; of several reasons the first is counted."""
 
-    DOMAIN = -1  # it is in no domain of the topology that the pods may use
+    DOMAIN = -2  # it is in no domain of the topology that the pods may use
+    LEAVING = -1  # the node leaves the cluster
     CORDONED = 0
     NOT_READY = 1
     PRESSURE = 2

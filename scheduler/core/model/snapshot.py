@@ -37,6 +37,11 @@ class NodeFault(IntEnum):
     PRESSURE = 2
     NOT_READY = 3
     CORDONED = 4
+    LEAVING = 5  # a taint or a condition says so
+
+
+# Nodes that lose their pods: by intent, and not by a fault that may pass.
+EMPTIED: Final = (NodeFault.CORDONED, NodeFault.LEAVING)
 
 
 class GpuMode(IntEnum):

@@ -122,6 +122,7 @@ def any_of(table: Bools) -> Bools:
 
 
 STATIC_PREDICATES: Final[tuple[tuple[FitErrorReason, StaticPredicate], ...]] = (
+    (FitErrorReason.LEAVING, _without_fault(NodeFault.LEAVING)),
     (FitErrorReason.CORDONED, _without_fault(NodeFault.CORDONED)),
     (FitErrorReason.NOT_READY, _without_fault(NodeFault.NOT_READY)),
     (FitErrorReason.PRESSURE, _without_fault(NodeFault.PRESSURE)),

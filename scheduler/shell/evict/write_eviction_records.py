@@ -163,7 +163,9 @@ class JobRecreator:
             return True  # no Job of it runs again
         jobs = await self._jobs(workload)
         succeeded = self._succeeded(suspended)
-        to_delete = [*jobs_to_recreate(workload, self._cache.scheduler_name, jobs, succeeded)]
+        evicted = self._cache.api_evictions.counts_by_job()
+        name = self._cache.scheduler_name
+        to_delete = [*jobs_to_recreate(workload, name, jobs, succeeded, evicted)]
         for one in to_delete:
             await self._delete(one)
         return not to_delete and succeeded.keys() <= {it.uid for it in jobs}

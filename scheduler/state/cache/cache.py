@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
+from scheduler.state.cache.api_evictions import ApiEvictions
 from scheduler.state.cache.assumed import AssumedChanges
 from scheduler.state.cache.assumed_claims import AssumedClaims
 from scheduler.state.cache.cluster_events import (
@@ -64,7 +65,7 @@ class ClusterCache:
 
     `update` takes what the watches show, and `assume` what was decided. Its parts are used
     directly: `assumed`, `in_flight_evictions`, `suspended_workloads`, `incomplete`, `lost_pods`,
-    `members`, `gpu_groups` and `creation_failures`.
+    `api_evictions`, `members`, `gpu_groups` and `creation_failures`.
     """
 
     def __init__(self, options: Callable[[], StateOptions]) -> None:
@@ -90,6 +91,7 @@ class ClusterCache:
         self.incomplete: Final = IncompletePodGroups(
             self.cluster, self.members, self._state.stale_since
         )
+        self.api_evictions: Final = ApiEvictions(self._state.api_evictions, lambda: options().now)
         self.lost_pods: Final = LostPods(self.cluster, self.members, self.assumed)
         self._min_pods: Final[dict[Key, int]] = {}  # by PodGroup: it cannot be placed with fewer
         self.creation_failures: Final = PodCreationFailures(
@@ -134,6 +136,8 @@ class ClusterCache:
         self._note_outdated(key, old, new)
         self.gpu_groups.update(key, shown)
         event = pod_hint(before, shown, self.scheduler_name)
+        if self.api_evictions.note(key, before, shown):
+            event = ClusterEvent.ANY  # its PodGroup may have to leave the node whole
         if before is not None and self._note_lost_pod(key, before, shown):
             event = ClusterEvent.ANY  # its reserved place has to be written
         self._update_members(key, before, shown)
@@ -193,6 +197,7 @@ class ClusterCache:
         self._outdated = set()
         self.assumed_claims.forget_others()
         now = self._options().now
+        self.api_evictions.forget_older(now)
         self.creation_failures.refresh(now)
         encoded = self._state.snapshot(now)
         if self.on_access_questions is not None:
@@ -254,6 +259,7 @@ class ClusterCache:
         if commands.line_annotation is not None:
             self.assumed.set_line(commands.group, commands.line_annotation)
         uids = tuple([self.cluster.pods[it.pod].metadata.uid for it in commands.nominations])
+        self.api_evictions.settle(commands.evictions)
         now = self._options().now
         evictions = self.in_flight_evictions.begin(commands.group, commands.evictions, now)
         return commands._replace(evictions=evictions, uids=uids)

@@ -7,7 +7,7 @@ import msgspec
 
 from scheduler.core.model.rejections import NO_EVENT, ClusterEvent
 from scheduler.state.constraints.disruption_budgets import budget_fingerprint
-from scheduler.state.nodes.node_table import node_fault
+from scheduler.state.nodes.node_table import OWN_CONDITIONS, node_fault
 from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.device_kinds import ResourceClaim
 from trainer_kai.api.kai_kinds import PodGroup
@@ -94,7 +94,14 @@ def podgroup_fingerprint(group: PodGroup | None) -> object:
 
 def _node_fingerprint(node: Node) -> object:
     """Return what of a node matters to a plan; its conditions have a new time every minute."""
-    return _identity(node), node.spec, node.status.allocatable, node_fault(node)
+    allocatable = node.status.allocatable
+    return _identity(node), node.spec, allocatable, node_fault(node), _other_conditions(node)
+
+
+def _other_conditions(node: Node) -> frozenset[tuple[str, str]]:
+    """Return the conditions that are not Kubernetes' own: settings may list any of them."""
+    conditions = node.status.conditions
+    return frozenset([(it.type, it.status) for it in conditions if it.type not in OWN_CONDITIONS])
 
 
 def _spec_fingerprint(it: Any) -> object:
@@ -172,4 +179,5 @@ def offers_less(before: Node | None, now: Node | None) -> bool:
         before.status.allocatable != now.status.allocatable
         or before.spec != now.spec
         or before.metadata.labels != now.metadata.labels
+        or _other_conditions(before) != _other_conditions(now)
     )

@@ -35,6 +35,7 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.pod import Toleration
 from trainer_kai.api.quantity import Quantity, QuantityError, milli, whole
+from trainer_kai.policy.leaving_nodes import DEFAULT_SIGNS, LeavingSigns
 from trainer_kai.policy.pods.requests import ResourceAmounts
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})  # as Go reads
 _FALSE: Final = frozenset({"0", "f", "F", "false", "False", "FALSE"})
 _MIG_STRATEGIES: Final = {"single": GpuMode.MIG_SINGLE, "mixed": GpuMode.MIG_MIXED}
 _PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
+OWN_CONDITIONS: Final = ("Ready", *_PRESSURES, "NetworkUnavailable")  # that Kubernetes writes
 
 # Resources that no node has, and the requested amount of each.
 UnknownResources: TypeAlias = tuple[tuple[str, int], ...]
@@ -149,7 +151,10 @@ def _queue_resource(
 class NodeTable:
     """The valid nodes, in the order of their names."""
 
-    def __init__(self) -> None:
+    def __init__(self, signs: LeavingSigns = DEFAULT_SIGNS) -> None:
+        self._signs: Final = signs
+        self.leaving: dict[str, str] = {}  # the nodes that leave, and why
+        self.has_leaving_changed = False
         self.names: tuple[str, ...] = ()
         self.row_by_name: dict[str, int] = {}
         self.faults: NDArray[np.int8] = np.zeros(0, dtype=np.int8)
@@ -183,6 +188,7 @@ class NodeTable:
         """Apply changed nodes; None is a node that was deleted."""
         self.new_row_of_old, self.changed_rows, self.has_faults_changed = None, set(), False
         self._relabelled = set()
+        self._note_leaving(changes)
         added: dict[str, Node] = {}
         removed: set[str] = set()
         for name, one in changes.items():
@@ -209,6 +215,18 @@ class NodeTable:
         capacities = [encoder.capacity(self.nodes[row].status.allocatable) for row in rows]
         return np.array(capacities, dtype=np.int64).reshape(len(rows), len(encoder.names))
 
+    def _note_leaving(self, changes: Mapping[str, Node | None]) -> None:
+        before = self.leaving
+        causes = {
+            name: self._signs.cause(it) if it is not None else "" for name, it in changes.items()
+        }
+        self.leaving = {name: cause for name, cause in before.items() if name not in causes}
+        self.leaving.update((name, cause) for name, cause in causes.items() if cause)
+        self.has_leaving_changed = before != self.leaving
+
+    def _fault(self, node: Node) -> NodeFault:
+        return NodeFault.LEAVING if node.metadata.name in self.leaving else node_fault(node)
+
     def _valid_node(self, name: str, node: Node | None) -> Node | None:
         self._warnings.pop(name, None)
         fault = None if node is None else _allocatable_fault(node)
@@ -219,7 +237,7 @@ class NodeTable:
 
     def _change(self, row: int, node: Node) -> None:
         before, self.nodes[row] = self.nodes[row], node
-        fault = node_fault(node)
+        fault = self._fault(node)
         if fault != self.faults[row]:
             self.faults[row] = fault
             self.has_faults_changed = True
@@ -243,7 +261,7 @@ class NodeTable:
         self.names = tuple(sorted(nodes.keys() - removed))
         self.row_by_name = {name: row for row, name in enumerate(self.names)}
         self.nodes = [nodes[name] for name in self.names]
-        self.faults = np.array([node_fault(node) for node in self.nodes], dtype=np.int8)
+        self.faults = np.array([self._fault(node) for node in self.nodes], dtype=np.int8)
         self.gpu_mode = np.array([gpu_mode(node) for node in self.nodes], dtype=np.int8)
         self.gpu_memory = np.array([gpu_memory_mib(node) for node in self.nodes], dtype=np.int64)
         self.new_row_of_old = np.array([*map(self.row_of, before), NONE], dtype=np.int64)
@@ -291,7 +309,7 @@ def _placement_facts(node: Node) -> tuple[object, ...]:
 
 
 def node_fault(node: Node) -> NodeFault:
-    """Say why a node takes no pods; an unknown condition counts as a bad one."""
+    """Say why a node that stays takes no pods; an unknown condition counts as a bad one."""
     if node.spec.unschedulable:
         return NodeFault.CORDONED
     conditions = _conditions(node)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from scheduler.core.model.podgroup import ReservationCause
 from scheduler.core.model.resources import NONE
-from scheduler.core.model.snapshot import NodeFault
+from scheduler.core.model.snapshot import EMPTIED
 from scheduler.state.inputs import ObjectWarning
 from scheduler.state.nodes.node_table import NodeTable
 from scheduler.state.podgroups.podgroup import NamedPlace, PodGroupRecord, read_reserved
@@ -135,9 +135,9 @@ class Reservations:
         return Counter(names[row] for row in running_rows if row != NONE)
 
     def _is_usable(self, node: str) -> bool:
-        """Say whether a place on a node is kept: not if it is cordoned; other faults pass."""
+        """Say whether a place on a node is kept: not if that is emptied; other faults pass."""
         row = self._nodes.row_by_name.get(node)
-        return row is not None and self._nodes.faults[row] != NodeFault.CORDONED
+        return row is not None and self._nodes.faults[row] not in EMPTIED
 
 
 def _is_relocation(places: Iterable[NamedPlace]) -> bool:

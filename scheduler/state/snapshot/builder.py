@@ -81,7 +81,7 @@ class SnapshotBuilder:
     def __init__(self, cluster: Cluster, options: StateOptions) -> None:
         self._cluster: Final = cluster
         self._options: Final = options
-        self._nodes: Final = NodeTable()
+        self._nodes: Final = NodeTable(options.leaving)
         self._topologies: Final = TopologyTable()
         self._class_table: Final = PodClassTable(options)
         self._pod_table: Final = PodTable(self._class_table, self._nodes, options)
@@ -106,6 +106,7 @@ class SnapshotBuilder:
         self._queue_usage: Final = QueueUsageTable()
         self._budgets: Final = BudgetTable()
         self._warnings: Final[dict[Key, list[ObjectWarning]]] = {}
+        self._leaving: list[Key] = []  # PodGroups with pods on nodes that leave
         self._queues = QueueTable({})
         self._quotas: Final = QuotaScopes()
         self._attribute_resolver = AttributeResolver({}, self._quotas, cluster.pod_groups, options)
@@ -147,6 +148,8 @@ class SnapshotBuilder:
             self._podgroup_index.mark_changed(self._reserved_or_nominated())
         if self._nodes.has_faults_changed:
             self._podgroup_index.mark_changed(tuple(self._reservations.annotations))
+            self._podgroup_index.mark_changed(tuple(self._cluster.api_evictions))
+        self._mark_leaving()
         self._pod_counts = self._pod_table.pod_counts
         self._podgroup_index.count(self._pod_counts)
         rows = self._pod_table.changed_nodes | self._nodes.changed_rows
@@ -244,6 +247,7 @@ class SnapshotBuilder:
             places_gpu_shares=self._options.places_gpu_shares,
             trusts_gpu_labels=self._options.trusts_gpu_labels,
             stale_since=self._cluster.stale_since,
+            api_evictions=self._cluster.api_evictions,
             topologies=ConstraintResolver(self._topologies),
         )
 
@@ -519,6 +523,21 @@ class SnapshotBuilder:
 
     def _is_waiting(self, pod_class: PodClass) -> bool:
         return bool(self._pod_counts[pod_class.number, PENDING])
+
+    def _mark_leaving(self) -> None:
+        """Mark the PodGroups with pods on nodes of which it has changed whether they leave."""
+        before, nodes = self._leaving, self._nodes
+        if before or nodes.leaving:
+            self._leaving = self._on_leaving_nodes()
+        if nodes.has_leaving_changed:
+            self._podgroup_index.mark_changed((*before, *self._leaving))
+
+    def _on_leaving_nodes(self) -> list[Key]:
+        rows = [self._nodes.row_of(name) for name in self._nodes.leaving]
+        is_there = np.isin(self._pod_table.node, [it for it in rows if it != NONE])
+        numbers = np.unique(self._pod_table.class_number[is_there]).tolist()
+        keys = [self._class_table[number].podgroup_key for number in numbers]
+        return [key for key in dict.fromkeys(keys) if key is not None]
 
     def _reserved_or_nominated(self) -> list[Key]:
         classes = (

@@ -60,6 +60,7 @@ class ClusterState:
         self.reverted_suspensions: Final = ObjectStore(self.cluster.reverted_suspensions)
         self.permits: Final = ObjectStore(self.cluster.permits)
         self.stale_since: Final = ObjectStore(self.cluster.stale_since)
+        self.api_evictions: Final = ObjectStore(self.cluster.api_evictions)
         self._builder = SnapshotBuilder(self.cluster, options)
 
     def put(self, resource: Resource[T], key: Key, obj: T | None) -> T | None:
@@ -85,6 +86,7 @@ class ClusterState:
         self.reverted_suspensions.put_all(cluster.reverted_suspensions)
         self.permits.put_all(cluster.permits)
         self.stale_since.put_all(cluster.stale_since)
+        self.api_evictions.put_all(cluster.api_evictions)
         self.cluster.bind_gpu_groups.update(cluster.bind_gpu_groups)
         self.cluster.assumed_claims.update(cluster.assumed_claims)
 
@@ -116,7 +118,11 @@ class ClusterState:
         return ObjectChanges(
             nodes=changes[NODES],
             pods=changes[PODS],
-            pod_groups=[*changes[PODGROUPS], *self.stale_since.drain_changes()],
+            pod_groups=[
+                *changes[PODGROUPS],
+                *self.stale_since.drain_changes(),
+                *self.api_evictions.drain_changes(),
+            ],
             workloads=self._workloads.drain_changes(),
             suspendables=[
                 *self._owners.drain_changes(),

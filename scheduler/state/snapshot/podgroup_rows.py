@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.core.model.podgroup import PodGroupInfo, PodSet, ReservedPlace
+from scheduler.core.model.podgroup import (
+    Departure,
+    PodGroupInfo,
+    PodSet,
+    ReservedPlace,
+    SubGroupTree,
+)
 from scheduler.core.model.rejections import PreFilterFailure
 from scheduler.core.model.resources import NONE, held_shares
 from scheduler.core.model.snapshot import PodState, SnapshotPods
@@ -20,7 +26,13 @@ from scheduler.state.podgroups.attributes import (
     scheduled_at,
     stale_at,
 )
-from scheduler.state.podgroups.podgroup import DEFAULT_PODSET, PodGroupRecord, podgroup_tree
+from scheduler.state.podgroups.departures import departure_of, leaving_pods
+from scheduler.state.podgroups.podgroup import (
+    DEFAULT_PODSET,
+    MakePodSet,
+    PodGroupRecord,
+    podgroup_tree,
+)
 from scheduler.state.podgroups.reservations import PodSetReservation
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import (
@@ -35,6 +47,7 @@ from scheduler.state.pods.pod_table import (
     PodTable,
 )
 from scheduler.state.snapshot.prefilter import BuildContext
+from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import PREEMPTION_DELAY
 from trainer_kai.policy.podgroups.grouping import workload_name
@@ -103,17 +116,12 @@ class PodGroupTable:
 
         group, attributes = record.group, context.attribute_resolver.of_podgroup(record)
         delay = group.spec.preemption_delay if group else ""
-        tree = (
-            podgroup_tree(group, make_podset)
-            if group and record.is_valid
-            else make_podset(DEFAULT_PODSET, 1)
-        )
         podgroup = PodGroupInfo(
             name=workload_name(record.key),
             queue=_queue_row(context, attributes),
             priority=attributes.priority,
             is_preemptible=attributes.is_preemptible,
-            tree=with_domains(tree, domains),
+            tree=with_domains(_tree(group if record.is_valid else None, make_podset), domains),
             prefilter_failure=prefilter_failure,
             elastic_failure=elastic_failure,
             has_running=record.has_started and (record.is_returning or not record.is_suspended),
@@ -129,6 +137,7 @@ class PodGroupTable:
             preemption_delay=delay,
             may_relocate=self._may_relocate(context, record, attributes.queue),
             can_reserve=group is not None,
+            departure=self._departure(context, record, attributes),
         )
         age = _record_age(record, context.pod_table)
         self._put(record.key, _Entry((*age, record.key, 0), podgroup, record.number, NONE))
@@ -177,6 +186,14 @@ class PodGroupTable:
             return consolidation is not False
         is_small = len(record.min_members) <= _MAX_RELOCATED_PODSETS  # each is written down
         return consolidation is True and is_small and context.evictability.can_be_suspended(record)
+
+    def _departure(
+        self, context: BuildContext, record: PodGroupRecord, attributes: PodGroupAttributes
+    ) -> Departure | None:
+        """Return why pods of a PodGroup leave; None also if it is to stay with them."""
+        if self._options.keeps_non_preemptible and not attributes.is_preemptible:
+            return None
+        return departure_of(record, context.pod_table, context.api_evictions)
 
     def table(self) -> tuple[tuple[PodGroupInfo, ...], tuple[Key, ...]]:
         self._apply_changes()
@@ -267,6 +284,10 @@ class PodGroupTable:
         return rows.ravel()
 
 
+def _tree(group: PodGroup | None, make_podset: MakePodSet) -> SubGroupTree:
+    return podgroup_tree(group, make_podset) if group else make_podset(DEFAULT_PODSET, 1)
+
+
 def _podset(
     context: BuildContext, record: PodGroupRecord, name: str, minimum: int, *, has_domains: bool
 ) -> PodSet:
@@ -287,6 +308,7 @@ def _podset(
         expected=expected,
         expected_signature=signatures.row(record.expected[name][0]) if expected else NONE,
         gated=record.count_of(name, GATED),
+        leaving=len(leaving_pods(record, name, context.pod_table)),
         running_pods=record.running_pods(name, context.pod_table)
         if has_domains or _needs_pod_rows(record, name, minimum)
         else (),

@@ -12,6 +12,7 @@ from scheduler.state.constraints.domains import (
     ResolvedConstraints,
 )
 from scheduler.state.constraints.namespace_bounds import bound_failure
+from scheduler.state.inputs import ApiEviction
 from scheduler.state.podgroups.attributes import (
     AttributeResolver,
     Evictability,
@@ -61,6 +62,7 @@ class BuildContext(NamedTuple):
     places_gpu_shares: bool
     trusts_gpu_labels: bool
     stale_since: Mapping[Key, int]  # as observed, by PodGroup
+    api_evictions: Mapping[Key, ApiEviction]  # by PodGroup
     topologies: ConstraintResolver
 
     def constraints_of(self, record: PodGroupRecord) -> ResolvedConstraints:

@@ -158,12 +158,17 @@ def _wrong_evictions(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
             yield f"{snapshot.podgroups[it.podgroups[0]].name} keeps {len(left)} pods"
 
 
+def _leaves(snapshot: Snapshot, one: Eviction) -> bool:
+    return any(snapshot.podgroups[row].departure is not None for row in one.podgroups)
+
+
 def _protected_evictions(snapshot: Snapshot, plan: Plan) -> Iterator[str]:
-    """Only PodGroups that may be evicted lose pods; without a reclaimer only stale ones do."""
+    """Only PodGroups that may be evicted lose pods; without a reclaimer stale or leaving ones."""
     given = {it.podgroup for it in plan.allocations}
     started = {it.podgroup for it in plan.allocations if it.binds or it.nominations}
     for it in plan.evictions:
-        if it.preemptor == NONE and not (it.is_whole and _is_stale(snapshot, it)):
+        may_lose = _is_stale(snapshot, it) or _leaves(snapshot, it)
+        if it.preemptor == NONE and not (it.is_whole and may_lose):
             yield f"{snapshot.podgroups[it.podgroups[0]].name} is evicted for no PodGroup"
         for row in {int(snapshot.pods.podgroup[pod]) for pod in it.pods}:
             podgroup = snapshot.podgroups[row]

@@ -13,6 +13,7 @@ again, until the next eviction or until the PodGroup is deleted. Users read it; 
 only the number of evictions.
 """
 
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -32,6 +33,7 @@ _RULES: Final = MappingProxyType(
         Action.CONSOLIDATION: "40a",
         Action.STALE_GANG_EVICTION: "40f",
         Action.QUEUE_DRAIN: "20c",
+        Action.NODE_LEAVING: "40h",
         "gpureservationlost": "27j",
     }
 )
@@ -93,6 +95,20 @@ def _record(suspended: Object, podgroup: PodGroup) -> _Record | None:
     return found if named == meant and all(meant) else None
 
 
+class NodeMoves(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a PodGroup was moved off nodes that leave, each time within a day."""
+
+    count: int = 0
+    at: str = ""  # the last time, RFC 3339
+
+    def and_one_more(self, at: str) -> "NodeMoves":
+        is_in_a_row = _is_within_a_day(self.at, at)
+        return NodeMoves(count=self.count + 1 if is_in_a_row else 1, at=at)
+
+
+NEVER_MOVED: Final = NodeMoves()
+
+
 class LastEviction(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The JSON of the annotation: which eviction, for which PodGroup, by which rule, at what cost.
 
@@ -109,18 +125,30 @@ class LastEviction(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     lost_gpu_seconds: int = 0
     evictions: int = 0  # of this PodGroup so far, this one included: it began anew as often
     message: str = ""
+    moved: NodeMoves | msgspec.UnsetType = msgspec.UNSET
 
 
 def encode_last_eviction(podgroup: PodGroup, eviction: LastEviction) -> str:
     """At most about 2 KiB."""
-    before = last_eviction_of(podgroup)
+    before = last_eviction_of(podgroup) or LastEviction()
+    moved = before.moved
+    if eviction.action == Action.NODE_LEAVING:
+        moved = (moved or NEVER_MOVED).and_one_more(eviction.at)
     written = msgspec.structs.replace(
         eviction,
         rule=_RULES.get(eviction.action, ""),
-        evictions=before.evictions + 1 if before else 1,
+        evictions=before.evictions + 1,
         message=truncated_message(eviction.message),
+        moved=moved,
     )
     return msgspec.json.encode(written).decode()
+
+
+def _is_within_a_day(before: str, now: str) -> bool:
+    try:
+        return datetime.fromisoformat(now) - datetime.fromisoformat(before) < timedelta(days=1)
+    except (ValueError, TypeError):
+        return False
 
 
 def last_eviction_of(podgroup: PodGroup) -> LastEviction | None:

@@ -5,6 +5,9 @@ from a checkpoint and wait for all ranks, so they would wait for ever: such Jobs
 the controller of their workload, once they are deleted. A PodGroup that is complete stays complete,
 and so does a Job that runs its pods in several rounds: those do not wait for each other. A Job that
 is itself the workload is never recreated: what has succeeded of it stays done.
+
+A Job also counts each pod that was evicted through the API, as `kubectl drain` does it, as a failed
+attempt. If it has counted no others, it is recreated as well, and counts from zero.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +26,7 @@ class JobProgress(NamedTuple):
     uid: str
     replicated_job: str
     succeeded: int
+    failed: int  # attempts
     completions: int | None
     is_complete: bool
     is_one_round: bool  # all of its pods run at once
@@ -36,6 +40,7 @@ def job_progress(job: Job, kind: WorkloadKind) -> JobProgress:
         uid=job.metadata.uid,
         replicated_job=kind.pod_place(job.metadata.labels).replicated_job,
         succeeded=job.status.succeeded,
+        failed=job.status.failed + len(job.status.uncounted_terminated_pods.failed),
         completions=completions,
         is_complete=any(
             it.type == "Complete" and it.status == "True" for it in job.status.conditions
@@ -49,8 +54,12 @@ def jobs_to_recreate(
     scheduler_name: str,
     jobs: Iterable[JobProgress],
     succeeded: Mapping[str, int],
+    evicted: Mapping[str, int],
 ) -> Iterator[JobProgress]:
-    """Yield the Jobs to recreate; *succeeded* counts existing pods by the uid of their Job."""
+    """Yield the Jobs to recreate.
+
+    By the uid of their Job, *succeeded* counts existing pods, *evicted* those that ended lately.
+    """
     known = [*jobs]
     succeeded_of = {it.uid: max(it.succeeded, succeeded.get(it.uid, 0)) for it in known}
     form = workload.kind.form
@@ -59,9 +68,11 @@ def jobs_to_recreate(
         jobs_of_podgroup = [job for job in known if job.replicated_job in names]
         finished = sum(_is_finished(job, succeeded_of[job.uid]) for job in jobs_of_podgroup)
         if finished < sum(member.replicas for member in planned_podgroup.subgroups):
-            yield from (
-                job for job in jobs_of_podgroup if succeeded_of[job.uid] and job.is_one_round
-            )
+            for job in jobs_of_podgroup:
+                has_succeeded = bool(succeeded_of[job.uid])
+                counts_evicted = 0 < job.failed <= evicted.get(job.uid, 0)
+                if job.is_one_round if has_succeeded else counts_evicted:
+                    yield job
 
 
 def _is_finished(job: JobProgress, succeeded: int) -> bool:

@@ -108,6 +108,9 @@ reservation_pods.image
 reservation_pods.priority_class
 reservation_pods.allocation_s
 reservation_pods.cdi
+leaving_nodes.taints
+leaving_nodes.conditions
+leaving_nodes.non_preemptible
 {{- end }}
 {{- define "trainer-kai.noEffect" -}}
 webhook.image

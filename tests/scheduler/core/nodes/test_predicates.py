@@ -109,6 +109,7 @@ def test_what_depends_on_the_node_itself(
 @pytest.mark.parametrize(
     ("fit_error_reason", "fault"),
     [
+        (FitErrorReason.LEAVING, NodeFault.LEAVING),
         (FitErrorReason.CORDONED, NodeFault.CORDONED),
         (FitErrorReason.NOT_READY, NodeFault.NOT_READY),
         (FitErrorReason.PRESSURE, NodeFault.PRESSURE),

@@ -28,12 +28,17 @@ def job(name: str, succeeded: int = 0, **more: Any) -> dict[str, Any]:
     }
 
 
-def recreated(jobs: list[Any], found: list[Any], pods: dict[str, int] | None = None) -> list[str]:
+def recreated(
+    jobs: list[Any],
+    found: list[Any],
+    pods: dict[str, int] | None = None,
+    evicted: dict[str, int] | None = None,
+) -> list[str]:
     metadata = {"name": "j", "namespace": "ns", "uid": "u"}
     spec = {"replicatedJobs": jobs, "suspend": True}
     jobset = jobset_workload(decode(JobSet, to_bytes({"metadata": metadata, "spec": spec})))
     read = [job_progress(decode(Job, to_bytes(it)), JOBSET_KIND) for it in found]
-    made = jobs_to_recreate(jobset, "kai-scheduler", read, pods or {})
+    made = jobs_to_recreate(jobset, "kai-scheduler", read, pods or {}, evicted or {})
     return sorted(it.uid for it in made)
 
 
@@ -55,11 +60,36 @@ CASES: list[Case[tuple[Any, ...], list[str]]] = [
     Case("the stage after has not begun", (_STAGES, [job("a-0", 4)]), []),
     Case("Jobs that started together run again together", (_TOGETHER, [job("a-0", 4)]), ["a-0"]),
     Case("it runs in rounds", ([replicated("a")], [job("a-0", 5, completions=8)]), []),
+    Case(
+        "its failures are pods that a drain evicted",
+        ([replicated("a")], [job("a-0", failed=2)], {}, {"a-0": 2}),
+        ["a-0"],
+    ),
+    Case(
+        "one of them is about to be counted",
+        (
+            [replicated("a")],
+            [job("a-0", uncountedTerminatedPods={"failed": ["p"]})],
+            {},
+            {"a-0": 1},
+        ),
+        ["a-0"],
+    ),
+    Case(
+        "it has failed on its own as well",
+        ([replicated("a")], [job("a-0", failed=2)], {}, {"a-0": 1}),
+        [],
+    ),
+    Case(
+        "evicted pods of a Job in rounds, of which some have succeeded",
+        ([replicated("a")], [job("a-0", 5, completions=8, failed=1)], {}, {"a-0": 1}),
+        [],
+    ),
     Case("it is of no PodGroup", ([replicated("a")], [job("other-0", 1)]), []),
 ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_which_jobs_are_recreated(case: Case[tuple[Any, ...], list[str]]) -> None:
-    """Jobs that are partly complete, and complete Jobs of a PodGroup that is not."""
+    """Jobs that are partly complete, or that count evicted pods; complete ones with others."""
     assert recreated(*case.given) == case.want

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from trainer_kai.api.kai_kinds import PodGroup
@@ -11,6 +12,7 @@ from trainer_kai.api.meta import Meta
 from trainer_kai.api.names import LAST_EVICTION_RECORD
 from trainer_kai.policy.podgroups.eviction_record import (
     LastEviction,
+    NodeMoves,
     encode_last_eviction,
     last_eviction_of,
 )
@@ -54,7 +56,31 @@ def test_an_eviction_is_written_and_read() -> None:
     assert (found.preemptor, found.evictions, found.rule) == ("team/owner", 2, "30")
 
 
-@pytest.mark.parametrize("action", ["reclaim", "preempt", "consolidation", "stalegangeviction"])
+MOVES = [  # the move before, and the next one -> how many there were in a row
+    (None, "2026-01-05T09:00:00+00:00", 1),
+    (NodeMoves(count=2, at="2026-01-05T08:00:00+00:00"), "2026-01-05T09:00:00+00:00", 3),
+    (NodeMoves(count=2, at="2026-01-04T09:00:00+00:00"), "2026-01-05T09:00:00+00:00", 1),
+    (NodeMoves(count=2, at="soon"), "2026-01-05T09:00:00+00:00", 1),
+]
+
+
+@pytest.mark.parametrize(("before", "at", "want"), MOVES)
+def test_moves_off_nodes_are_counted_in_a_row(before: NodeMoves | None, at: str, want: int) -> None:
+    """Within a day; another eviction in between keeps the count."""
+    first = LastEviction(moved=before) if before else LastEviction()
+    text = msgspec.json.encode(first).decode()
+    moved = encode_last_eviction(podgroup(text), LastEviction(at=at, action="nodeleaving"))
+    reclaimed = encode_last_eviction(podgroup(moved), LastEviction(at="later", action="reclaim"))
+
+    for found in map(last_eviction_of, (podgroup(moved), podgroup(reclaimed))):
+        assert found is not None
+        assert found.moved == NodeMoves(count=want, at=at)
+
+
+ACTIONS = ["reclaim", "preempt", "consolidation", "stalegangeviction", "queuedrain", "nodeleaving"]
+
+
+@pytest.mark.parametrize("action", ACTIONS)
 def test_each_action_names_its_rule(action: str) -> None:
     """The number is that of a section of docs/rules.md."""
     found = json.loads(encode_last_eviction(podgroup(), LastEviction(action=action)))

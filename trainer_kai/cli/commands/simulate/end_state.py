@@ -26,6 +26,7 @@ _FAULTS: Final[Mapping[int, str]] = {
     NodeFault.PRESSURE: "under pressure",
     NodeFault.NOT_READY: "not ready",
     NodeFault.CORDONED: "cordoned",
+    NodeFault.LEAVING: "leaving",
 }
 
 

@@ -16,6 +16,7 @@ from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import plan
 from scheduler.state.commands import changed_annotations, commands_from_plan
 from scheduler.state.inputs import Cluster, StateOptions
+from scheduler.state.podgroups.departures import api_evictions_of
 from scheduler.state.snapshot.cluster_state import ClusterState
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
@@ -169,6 +170,7 @@ def prepare_cluster(inputs: InputCluster, options: SimulationOptions) -> Simulat
         counts_ended_pods=any(config.policies.minds_fragments),
     )
     cluster = inputs.cluster
+    cluster.api_evictions.update(api_evictions_of(cluster.pods, state_options.now))
     notes = [
         *_without_repeats(inputs.notes),
         *missing_objects(cluster, config.scheduler_name),
@@ -255,6 +257,7 @@ class _Simulation:
         )
         free_claims(cluster)
         create_claims(cluster)
+        cluster.api_evictions.clear()  # this plan was made for them
         self._vanished.update(key for key in evicted if key not in cluster.pods)
         return final
 
