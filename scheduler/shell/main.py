@@ -33,8 +33,10 @@ from scheduler.shell.bind.writes import LimitedWrites
 from scheduler.shell.cycle import CommandExecutor, Cycle
 from scheduler.shell.duplicate_guard import DuplicateSchedulerGuard
 from scheduler.shell.evict.evictor import Evictor, TerminationGraceLimiter
+from scheduler.shell.evict.refused_pods import RefusedPodController
 from scheduler.shell.evict.stale_gang_observer import StaleGangController
 from scheduler.shell.evict.suspend_resume import Suspender
+from scheduler.shell.evict.whole_workload import WorkloadEvictor
 from scheduler.shell.queue_access import NotifyingExecutor, QueueAccessReviews
 from scheduler.shell.report.status import PauseReporter, StatusReporter
 from scheduler.state.cache.cache import ClusterCache
@@ -57,6 +59,7 @@ from trainer_kai.kube.process.tasks import cancel_all
 from trainer_kai.kube.rest.request import ListTarget, Selection
 from trainer_kai.kube.watch import NO_BOOKMARKS, Delta, DeltaType, Watch
 from trainer_kai.policy.duplicate_scheduler import duplicate_scheduler_objects
+from trainer_kai.policy.podgroups.avoided_nodes import AvoidTimes
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
 from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, watch_name
 from trainer_kai.service.clock import Clock
@@ -154,7 +157,9 @@ class _Leadership(NamedTuple):
         ]
         parts = BinderParts(evictor.evict_all, BindSteps(bind_steps, log), writes, events)
         binder = Binder(fenced, cache, parts, self.cycle, metrics, log)
-        reservations = ReservationController(fenced, cache, shares, binder.execute, events, log)
+        workloads = WorkloadEvictor(cache, fenced.clock, shares.gpus_of, binder.execute)
+        reservations = ReservationController(fenced, cache, shares, workloads, events, log)
+        refused = RefusedPodController(fenced, cache, workloads, events, log)
         stale_gangs = StaleGangController(fenced, cache, self.cycle.wake, events, log)
         claims = ClaimReleaser(fenced, cache, claim_writes, log)
         grace_limiter = TerminationGraceLimiter(
@@ -164,8 +169,10 @@ class _Leadership(NamedTuple):
         cache.suspended_workloads.on_record_change = suspender.record_changed
         cache.start_leading()
         async with asyncio.TaskGroup() as group:
-            for service in (reporter, suspender, stale_gangs, grace_limiter, reservations, claims):
+            for service in (reporter, suspender, stale_gangs, grace_limiter):
                 group.create_task(service.run())
+            for controller in (reservations, refused, claims):
+                group.create_task(controller.run())
             group.create_task(self.cycle.run(self._with_queue_access(group, binder), reporter))
 
     def _with_queue_access(
@@ -293,6 +300,8 @@ async def _run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, N
 def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], StateOptions]:
     gpus = gpu_resources(settings.policies)
     replicas = tuple(read_gpu_replicas(settings.policies.gpu_replicas).items())
+    avoided = settings.avoided_nodes
+    avoid_times = AvoidTimes(int(avoided.first_s), int(avoided.most_s))
     minds_fragments = any(build_policies(policy_selection(settings.policies)).minds_fragments)
 
     def options() -> StateOptions:
@@ -314,6 +323,7 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
             restricts_nodes=settings.restrict_node_scheduling,
             places_gpu_shares=settings.gpu_sharing.enabled,
             counts_ended_pods=minds_fragments,
+            avoid_times=avoid_times,
         )
 
     return options

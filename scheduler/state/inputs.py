@@ -49,6 +49,7 @@ from trainer_kai.api.resources import (
     TOPOLOGIES,
     Resource,
 )
+from trainer_kai.policy.podgroups.avoided_nodes import DEFAULT_AVOID_TIMES, AvoidTimes
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, OWNER_OF_RESOURCE
 from trainer_kai.policy.workloads.workload import ObjectKey, Suspendable, Workload, WorkloadKind
@@ -84,6 +85,7 @@ class StateOptions:
     # webhook has prepared it.
     trusts_gpu_labels: bool = False
     counts_ended_pods: bool = False  # for a placement that minds which pods ran lately
+    avoid_times: AvoidTimes = DEFAULT_AVOID_TIMES  # of nodes that refused pods
 
     def workload(self, kind: WorkloadKind, obj: Object | None) -> Workload | None:
         """Read a workload; None for one that no plan needs, of which there may be many."""

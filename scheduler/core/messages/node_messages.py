@@ -17,6 +17,7 @@ from scheduler.core.messages.amounts import (
     requested_share,
     resource_amount,
     resource_request,
+    timestamp,
     too_small_gpus,
 )
 from scheduler.core.messages.claim_messages import device_reasons, needed_devices, served_resources
@@ -56,6 +57,10 @@ _FIT_ERRORS: Final = {
         "has too few devices for the ResourceClaims of the pod, even when all are free",
         "have too few devices for the ResourceClaims of the pod, even when all are free",
     ),
+    FitErrorReason.AVOIDED: (
+        "is avoided because it refused a pod of the PodGroup",
+        "are avoided because they refused pods of the PodGroup",
+    ),
     FitErrorReason.CLAIM: (
         "cannot use a PersistentVolumeClaim that is in use elsewhere",
         "cannot use a PersistentVolumeClaim that is in use elsewhere",
@@ -88,6 +93,7 @@ _REMEDIES: Final = {
     FitErrorReason.GPU_MEMORY: "a node states the memory of its GPUs (label nvidia.com/gpu.memory)",
     FitErrorReason.TOO_SMALL: "the pod requests less",
     FitErrorReason.DEVICES: "a node has the devices that its ResourceClaims request",
+    FitErrorReason.AVOIDED: "a node is avoided no longer",
     FitErrorReason.CLAIM: "the PersistentVolumeClaim is no longer in use",
     FitErrorReason.PORT: "the host port is free",
     FitErrorReason.AFFINITY: "a pod that the pod affinity requires is there",
@@ -107,6 +113,7 @@ _KAI_FIT_ERRORS: Final = {
     FitErrorReason.GPU_MEMORY: "do not state the memory of their GPUs",
     FitErrorReason.TOO_SMALL: "are too small even when empty",
     FitErrorReason.DEVICES: "have too few devices for its claims",
+    FitErrorReason.AVOIDED: "refused one of its pods",
     FitErrorReason.CLAIM: "cannot give it a claim that is in use",
     FitErrorReason.PORT: "have its host port in use",
     FitErrorReason.AFFINITY: "are not near the pods it wants",
@@ -281,7 +288,18 @@ def _reason_names(
         return "; ".join(filter(None, named))
     if fit_error_reason == FitErrorReason.DEVICES and details.claim_shortage is not None:
         return device_reasons(snapshot, details.claim_shortage)
+    if fit_error_reason == FitErrorReason.AVOIDED:
+        return _avoided_until(snapshot, _signature(snapshot, details))
     return ""
+
+
+def _avoided_until(snapshot: Snapshot, signature: SchedulingSignature) -> str:
+    """Name the avoided nodes, the one that is tried again first with the time."""
+    order = sorted(signature.avoided_nodes, key=lambda it: (it.until, it.node))
+    names = first_listed(snapshot.nodes.names[it.node] for it in order)
+    next_one = order[0]
+    which = f"{snapshot.nodes.names[next_one.node]} " if order[1:] else ""
+    return f"{names}; {which}until {timestamp(next_one.until)}"
 
 
 def _existing_values(snapshot: Snapshot, details: FitErrors, wanted: list[str]) -> str:

@@ -121,6 +121,12 @@ def any_of(table: Bools) -> Bools:
     return rows
 
 
+def _not_avoided(snapshot: Snapshot, signature: SchedulingSignature) -> Bools:
+    mask = np.ones(len(snapshot.nodes.names), dtype=np.bool_)
+    mask[[it.node for it in signature.avoided_nodes]] = False
+    return mask
+
+
 STATIC_PREDICATES: Final[tuple[tuple[FitErrorReason, StaticPredicate], ...]] = (
     (FitErrorReason.CORDONED, _without_fault(NodeFault.CORDONED)),
     (FitErrorReason.NOT_READY, _without_fault(NodeFault.NOT_READY)),
@@ -132,4 +138,5 @@ STATIC_PREDICATES: Final[tuple[tuple[FitErrorReason, StaticPredicate], ...]] = (
     (FitErrorReason.GPU_MEMORY, _knows_gpu_memory),
     (FitErrorReason.TOO_SMALL, _large_enough),
     (FitErrorReason.DEVICES, _has_devices),
+    (FitErrorReason.AVOIDED, _not_avoided),
 )

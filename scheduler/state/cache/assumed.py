@@ -15,7 +15,7 @@ from scheduler.state.pods.gpu_share_metadata import with_gpu_groups
 from trainer_kai.api.interning import intern_labels
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import EVICTED_BY, RESERVED
+from trainer_kai.api.names import AVOIDED_NODES, EVICTED_BY, RESERVED
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 
 _NEVER: Final = float("inf")
@@ -65,6 +65,7 @@ class AssumedChanges:
         self._reservations: Final[dict[Key, _AssumedChange]] = {}
         self._evictions: Final[dict[Key, _AssumedChange]] = {}
         self._eviction_records: Final[dict[Key, _AssumedChange]] = {}
+        self._avoided_nodes: Final[dict[Key, _AssumedChange]] = {}
 
     def __len__(self) -> int:
         return sum(len(changes) for changes in self._all())
@@ -99,6 +100,13 @@ class AssumedChanges:
         else:
             self._eviction_records[key] = _AssumedChange(group.metadata.uid, text, until_s)
         self._refresh_group(key)
+
+    def avoid_nodes(self, group: Key, text: str, until_s: float = _NEVER) -> None:
+        """Assume that a PodGroup, if it exists, has this annotation of avoided nodes."""
+        known = self._cluster.pod_groups.get(group)
+        if known is not None:
+            self._avoided_nodes[group] = _AssumedChange(known.metadata.uid, text, until_s)
+            self._refresh_group(group)
 
     def is_nominated(self, pod: Key) -> bool:
         return pod in self._nominations
@@ -171,9 +179,9 @@ class AssumedChanges:
             overdue.append([key for key, change in changes.items() if change.until_s <= now_s])
             for key in overdue[-1]:
                 del changes[key]
-        binds, nominations, reservations, evictions, records = overdue
+        binds, nominations, reservations, evictions, records, avoided = overdue
         pods = [*binds, *nominations, *evictions]
-        groups = [*dict.fromkeys((*reservations, *records))]
+        groups = [*dict.fromkeys((*reservations, *records, *avoided))]
         for pod in pods:
             self._refresh_pod(pod)
         for group in groups:
@@ -195,7 +203,8 @@ class AssumedChanges:
 
     def apply_to_group(self, key: Key, seen: PodGroup | None) -> PodGroup | None:
         with_reservation = _with_annotation(self._reservations, RESERVED, key, seen)
-        shown = _with_annotation(self._eviction_records, EVICTED_BY, key, with_reservation)
+        with_record = _with_annotation(self._eviction_records, EVICTED_BY, key, with_reservation)
+        shown = _with_annotation(self._avoided_nodes, AVOIDED_NODES, key, with_record)
         if shown is seen or seen is None:
             self._seen_groups.pop(key, None)
         else:
@@ -263,6 +272,7 @@ class AssumedChanges:
             self._reservations,
             self._evictions,
             self._eviction_records,
+            self._avoided_nodes,
         )
 
 

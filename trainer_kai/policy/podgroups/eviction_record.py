@@ -33,6 +33,7 @@ _RULES: Final = MappingProxyType(
         Action.STALE_GANG_EVICTION: "40f",
         Action.QUEUE_DRAIN: "20c",
         "gpureservationlost": "27j",
+        "noderefusedpod": "22b",
     }
 )
 
@@ -100,7 +101,7 @@ class LastEviction(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """
 
     at: str = ""  # RFC 3339
-    action: str = ""  # an action of a plan, or gpureservationlost
+    action: str = ""  # an action of a plan, gpureservationlost or noderefusedpod
     rule: str = ""  # its number in docs/rules.md
     queue: str = ""
     preemptor: str = msgspec.field(name="for", default="")  # the PodGroup, or the pod without one

@@ -105,6 +105,8 @@ reservation_pods.image
 reservation_pods.priority_class
 reservation_pods.allocation_s
 reservation_pods.cdi
+avoided_nodes.first_s
+avoided_nodes.most_s
 {{- end }}
 {{- define "trainer-kai.noEffect" -}}
 webhook.image

@@ -6,6 +6,7 @@ from scheduler.shell.bind.gpu.share_step import ShareOptions
 from tests.scheduler.shell.bind.gpu.conftest import DEVICE, GROUP, SharingHarness, share
 from tests.support.state.objects import group, node, pod
 from trainer_kai.api.names import GPU
+from trainer_kai.policy.podgroups.avoided_nodes import AvoidTimes
 
 _RESERVED = "post pods"
 _RELEASED = "delete pods gpu-"
@@ -250,6 +251,7 @@ async def test_a_gang_without_all_its_gpus_binds_no_pod(sharing: SharingHarness)
     sharing.api.put(node("a", gpu=1), node("b", gpu=1), group("g", minMember=2))
     sharing.api.put(share("p", "0.9", group="g"), share("r", "0.9", group="g"))
     sharing.is_agent_silent = True
+    sharing.avoid_times = AvoidTimes(20, 50)
     async with sharing.leading():
         await sharing.advance(1)
         ready = sharing.reservation_pods()[0]

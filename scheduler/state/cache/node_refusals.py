@@ -1,0 +1,93 @@
+"""Nodes that refused pods: each is avoided at once, until it is written on the PodGroup of the pod.
+
+A kubelet may refuse a pod that was bound to its node: it lets the pod fail before any container
+starts. Only what a kubelet writes in the status of a pod counts, or that a node gave a reservation
+pod no GPU; and it counts for the PodGroup of that pod alone. A pod that was refused stays there as
+an object. So it counts once: if it was bound after the node refused the last one.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from scheduler.state.cache.assumed import AssumedChanges
+from scheduler.state.cache.members import PodGroupMembers, podgroup_key
+from scheduler.state.inputs import Cluster, StateOptions, epoch_s
+from scheduler.state.podgroups.attributes import scheduled_at
+from trainer_kai.api.meta import Key
+from trainer_kai.api.names import AVOIDED_NODES
+from trainer_kai.api.pod import Pod, kubelet_refusal
+from trainer_kai.policy.podgroups.avoided_nodes import (
+    AvoidedNodeRecord,
+    ends_at,
+    kept_records,
+    read_avoided_nodes,
+    refused_at,
+    with_refusal,
+    write_avoided_nodes,
+)
+
+
+class NodeRefusal(NamedTuple):
+    node: str
+    reason: str
+    record: AvoidedNodeRecord
+    pod: str = ""  # the one that a kubelet refused
+
+
+class NodeRefusals:
+    def __init__(
+        self,
+        cluster: Cluster,
+        members: PodGroupMembers,
+        assumed: AssumedChanges,
+        options: Callable[[], StateOptions],
+    ) -> None:
+        self._cluster: Final = cluster
+        self._members: Final = members
+        self._assumed: Final = assumed
+        self._options: Final = options
+        self._to_report: dict[Key, list[NodeRefusal]] = {}
+        self.on_change: Callable[[Key], None] | None = None
+        """Called with a PodGroup when it avoids another node."""
+
+    def note_all(self) -> None:
+        """Note all pods that were refused: another leader may have written nothing about them."""
+        for key, pod in self._cluster.pods.items():
+            if kubelet_refusal(pod):
+                self.note_pod(key, pod)
+
+    def note_pod(self, key: Key, pod: Pod) -> None:
+        group, options = podgroup_key(key, pod), self._options()
+        bound_at = scheduled_at(pod) or epoch_s(pod.metadata.creation_timestamp) or options.now
+        is_old = bound_at <= options.now - options.avoid_times.most_s  # it may be forgotten
+        if group is not None and self._members.is_ours(pod) and not is_old:
+            self._note(group, pod.spec.node_name, kubelet_refusal(pod), (key.name, bound_at))
+
+    def note_node(self, group: Key, node: str, reason: str) -> None:
+        self._note(group, node, reason, ("", self._options().now))
+
+    def _note(self, group: Key, node: str, reason: str, refused: tuple[str, int]) -> None:
+        times, now = self._options().avoid_times, self._options().now
+        podgroup, known_node = self._cluster.pod_groups.get(group), self._cluster.nodes.get(node)
+        if podgroup is None or known_node is None or not times.first_s:
+            return
+        (pod, bound_at), uid = refused, known_node.metadata.uid
+        records = read_avoided_nodes(podgroup.metadata.annotations.get(AVOIDED_NODES, ""))
+        before = records.get(node)
+        is_known = before is not None and before.uid == uid
+        if before and is_known and (ends_at(before) > now or bound_at <= refused_at(before)):
+            return
+        record = with_refusal(before, uid, reason, now, times)
+        text = write_avoided_nodes(kept_records({**records, node: record}, now, times))
+        self._assumed.avoid_nodes(group, text)
+        refusal = NodeRefusal(node, reason, record, pod)
+        self._to_report.setdefault(group, []).append(refusal)
+        if self.on_change is not None:
+            self.on_change(group)
+
+    def take(self, group: Key) -> list[NodeRefusal]:
+        """Return what is to be reported of a PodGroup, once."""
+        return self._to_report.pop(group, [])
+
+    def clear(self) -> None:
+        self._to_report, self.on_change = {}, None
