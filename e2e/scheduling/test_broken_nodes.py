@@ -43,7 +43,7 @@ def refused(seen: Timeline) -> list[str]:
     """Return the nodes that refused a pod, in their order."""
     found = {
         it.obj["metadata"]["uid"]: it.obj["spec"]["nodeName"]
-        for it in seen.history
+        for it in seen.history()
         if it.key.resource == PODS and it.obj["status"].get("reason")
     }
     return [*found.values()]
@@ -82,7 +82,7 @@ async def test_a_gang_starts_on_other_nodes(own_installation: Installation) -> N
         assert refused(seen) == ["broken-0"]
         assert [*avoided(seen.state)] == ["broken-0"]
         assert (failures(seen.state, "job"), failed_jobs(seen.state)) == ((0, 0), 0)
-        assert suspensions(seen.history, "job") == 1
+        assert suspensions(seen.history(), "job") == 1
         await end_stage_now(cluster, pods_in(seen.state))
         await seen.until(complete("job"), "it completes", 120)
         assert (failures(seen.state, "job"), failed_jobs(seen.state)) == ((0, 0), 0)
@@ -110,6 +110,6 @@ async def test_all_nodes_refuse(own_installation: Installation) -> None:
         await cluster.api.merge(NODES, None, "node-1", {"spec": {"unschedulable": False}})
         await seen.until(on_nodes("job", 1), "it runs", 120)
         assert refused(seen) == [*REFUSING_NODES]
-        assert suspensions(seen.history, "job") == 2
+        assert suspensions(seen.history(), "job") == 2
         await end_stage_now(cluster, pods_in(seen.state))
         await seen.until(complete("job"), "it completes", 120)

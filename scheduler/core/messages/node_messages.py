@@ -23,7 +23,7 @@ from scheduler.core.messages.amounts import (
 from scheduler.core.messages.claim_messages import device_reasons, needed_devices, served_resources
 from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.rejections import DomainShortage, FitErrorReason, FitErrors, ShareShortage
-from scheduler.core.model.resources import ResourceColumns
+from scheduler.core.model.resources import NONE, ResourceColumns
 from scheduler.core.model.snapshot import Snapshot
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.text import capitalized, counted, first_listed, joined_by_or, verb_form
@@ -295,8 +295,12 @@ def _reason_names(
 
 def _avoided_until(snapshot: Snapshot, signature: SchedulingSignature) -> str:
     """Name the avoided nodes, the one that is tried again first with the time."""
-    order = sorted(signature.avoided_nodes, key=lambda it: (it.until, it.node))
+    avoided = [it for it in signature.avoided_nodes if it.node != NONE]
+    order = sorted(avoided, key=lambda it: (it.until, it.node))
     names = first_listed(snapshot.nodes.names[it.node] for it in order)
+    if len(avoided) < len(signature.avoided_nodes):
+        names = f"{counted(len(avoided), 'node')} refused pods, and no other one is tried meanwhile"
+        return f"{names}; until {timestamp(order[0].until)}"
     next_one = order[0]
     which = f"{snapshot.nodes.names[next_one.node]} " if order[1:] else ""
     return f"{names}; {which}until {timestamp(next_one.until)}"

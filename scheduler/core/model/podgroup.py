@@ -42,7 +42,7 @@ class SpreadConstraint(NamedTuple):
 class AvoidedNode(NamedTuple):
     """A node that refused a pod of the same PodGroup, which is not placed there for a while."""
 
-    node: int
+    node: int  # or NONE: all nodes are avoided
     until: int  # seconds since 1970
 
 

@@ -14,6 +14,7 @@ from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import AVOIDED_NODES
 from trainer_kai.policy.podgroups.avoided_nodes import (
+    MOST_TRIED_NODES,
     AvoidedNodeRecord,
     ends_at,
     read_avoided_nodes,
@@ -59,6 +60,8 @@ class AvoidedNodes:
             row, until = self._nodes.row_of(name), ends_at(record)
             if row != NONE and until > now and record.uid == self._nodes.nodes[row].metadata.uid:
                 avoided.append(AvoidedNode(row, until))
+        if len(avoided) >= MOST_TRIED_NODES:
+            avoided.append(AvoidedNode(NONE, min([it.until for it in avoided])))
         before = self.by_podgroup.pop(key, ())
         if avoided:
             self.by_podgroup[key] = tuple(avoided)

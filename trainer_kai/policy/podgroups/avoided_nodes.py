@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 MOST_AVOIDED_NODES: Final = 128  # of one PodGroup: those that are avoided for longest
+# If so many nodes refused its pods, its pods may be the cause: no other one is tried for a while.
+MOST_TRIED_NODES: Final = 32
 _MOST_BYTES: Final = 2**16
 _MOST_REASON: Final = 80
 _MOST_DOUBLINGS: Final = 20

@@ -82,6 +82,21 @@ def test_if_all_are_avoided_the_reason_says_until_when() -> None:
     assert rejection.reason == "NoNodeMatches"
 
 
+def test_after_so_many_refusals_no_other_node_is_tried() -> None:
+    """Until the time of the first one is over: pods that all nodes refuse cost little."""
+    nodes = [node(f"n{number:02}") for number in range(40)]
+    until = {f"n{number:02}": f"2026-01-05T08:{10 + number}:00Z" for number in range(32)}
+    encoded = encode_objects(*nodes, *avoiding(2, **until))
+    assert nodes_of(encoded) == {}
+    (rejection,) = plan(encoded.snapshot, _POLICIES).rejections
+    assert (
+        "40 nodes are avoided because they refused pods of the PodGroup (32 nodes refused pods, "
+        "and no other one is tried meanwhile; until 2026-01-05T08:10:00Z)"
+    ) in rejection_message(encoded.snapshot, rejection)
+    del until["n00"]
+    assert nodes_of(encode_objects(*nodes, *avoiding(2, **until))) == {"g0": "n00", "g1": "n00"}
+
+
 def test_no_victim_is_evicted_on_an_avoided_node() -> None:
     """Its room would be of no use."""
     busy = [pod(f"old{n}", node=n, asks={"nvidia.com/gpu": "8"}) for n in "ab"]
