@@ -1,6 +1,8 @@
 """Writes down which nodes refused pods of a PodGroup, and has a gang that lacks them start anew.
 
-A Job counts a pod that its kubelet refused as a failure, and a few of these fail it for good. So
+A Job counts a pod that its kubelet refused as a failure, and a few of these fail it for good. Its
+`podFailurePolicy` may ignore pods with the condition DisruptionTarget: each refused pod gets it at
+once, before the Job controller looks at it, which waits a second. Most Jobs have no such policy. So
 the workload of a gang that is below its minimum is suspended as a whole, its Jobs with refused pods
 are recreated, and it is resumed: its counters are what they were. A PodGroup that has its minimum
 goes on, and so does one of which no controller recreates the Jobs: the pod that replaces the
@@ -14,6 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from scheduler.shell.bind.writes import FIELD_MANAGER
 from scheduler.shell.event_objects import post_event
+from scheduler.shell.evict.evictor import DISRUPTION_TARGET_WRITE, disruption_target
 from scheduler.shell.evict.whole_workload import WorkloadEvictor
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.node_refusals import NodeRefusal
@@ -22,7 +25,8 @@ from scheduler.state.podgroups.missing_pods import is_below_minimum
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import AVOIDED_NODES
-from trainer_kai.api.resources import PODGROUPS
+from trainer_kai.api.pod import kubelet_refusal
+from trainer_kai.api.resources import PODGROUPS, PODS
 from trainer_kai.api.text import counted, listed_names
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.events import EventRecorder
@@ -60,6 +64,8 @@ class RefusedPodController:
         await self._queue.run()
 
     async def _reconcile(self, key: Key) -> Requeue | None:
+        for pod in self._cache.node_refusals.take_unmarked(key):
+            await self._mark(pod)
         group = self._cache.cluster.pod_groups.get(key)
         refusals = self._reported.pop(key, []) + self._cache.node_refusals.take(key)
         if group is None or not refusals:
@@ -70,6 +76,20 @@ class RefusedPodController:
         self._report(group, refusals)
         await self._start_anew(key, refusals)
         return None
+
+    async def _mark(self, key: Key) -> None:
+        """Write on a refused pod that it was disrupted: the policy of its Job may ignore that."""
+        pod = self._cache.cluster.pods.get(key)
+        if pod is None or not kubelet_refusal(pod):
+            return
+        message = f"Node {pod.spec.node_name} refused the pod ({kubelet_refusal(pod)})"
+        at = self._client.clock.now().isoformat(timespec="seconds")
+        condition = disruption_target(message, at, "RefusedByNode")
+        fields = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
+        try:
+            await self._client.apply(PODS, key, fields, DISRUPTION_TARGET_WRITE)
+        except ApiError as error:  # it is of use only before the Job controller counts the pod
+            self._log.info("refused pod not marked", pod=str(key), error=str(error))
 
     async def _write(self, group: PodGroup) -> bool:
         """Write the annotation as it is assumed, with what came meanwhile."""

@@ -166,10 +166,10 @@ class JobRecreator:
         jobs = await self._jobs(workload)
         succeeded, refused = self._succeeded(suspended), self._refused(suspended)
         to_delete = [*jobs_to_recreate(workload, self._cache.scheduler_name, jobs, succeeded)]
-        # Their counters would say that the workload failed, where its nodes did.
-        to_delete += [
-            it for it in jobs if it.uid in refused and not it.is_complete and it not in to_delete
-        ]
+        # Their counters would say that the workload failed, where its nodes did. What has succeeded
+        # is worth more.
+        of_no_use = refused - succeeded.keys()
+        to_delete += [it for it in jobs if it.uid in of_no_use and not it.succeeded]
         for one in to_delete:
             await self._delete(one)
         return not to_delete and succeeded.keys() | refused <= {it.uid for it in jobs}

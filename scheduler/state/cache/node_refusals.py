@@ -14,7 +14,7 @@ from scheduler.state.cache.members import PodGroupMembers, podgroup_key
 from scheduler.state.inputs import Cluster, StateOptions, epoch_s
 from scheduler.state.podgroups.attributes import scheduled_at
 from trainer_kai.api.meta import Key
-from trainer_kai.api.names import AVOIDED_NODES
+from trainer_kai.api.names import AVOIDED_NODES, DISRUPTION_TARGET
 from trainer_kai.api.pod import Pod, kubelet_refusal
 from trainer_kai.policy.podgroups.avoided_nodes import (
     AvoidedNodeRecord,
@@ -47,8 +47,9 @@ class NodeRefusals:
         self._assumed: Final = assumed
         self._options: Final = options
         self._to_report: dict[Key, list[NodeRefusal]] = {}
+        self._to_mark: dict[Key, dict[Key, None]] = {}
         self.on_change: Callable[[Key], None] | None = None
-        """Called with a PodGroup when it avoids another node."""
+        """Called with a PodGroup when a pod of it was refused, or it avoids another node."""
 
     def note_all(self) -> None:
         """Note all pods that were refused: another leader may have written nothing about them."""
@@ -60,8 +61,12 @@ class NodeRefusals:
         group, options = podgroup_key(key, pod), self._options()
         bound_at = scheduled_at(pod) or epoch_s(pod.metadata.creation_timestamp) or options.now
         is_old = bound_at <= options.now - options.avoid_times.most_s  # it may be forgotten
-        if group is not None and self._members.is_ours(pod) and not is_old:
-            self._note(group, pod.spec.node_name, kubelet_refusal(pod), (key.name, bound_at))
+        if group is None or is_old or not self._members.is_ours(pod):
+            return
+        if not any(it.type == DISRUPTION_TARGET for it in pod.status.conditions):
+            self._to_mark.setdefault(group, {})[key] = None
+            self._notify(group)
+        self._note(group, pod.spec.node_name, kubelet_refusal(pod), (key.name, bound_at))
 
     def note_node(self, group: Key, node: str, reason: str) -> None:
         self._note(group, node, reason, ("", self._options().now))
@@ -82,6 +87,9 @@ class NodeRefusals:
         self._assumed.avoid_nodes(group, text)
         refusal = NodeRefusal(node, reason, record, pod)
         self._to_report.setdefault(group, []).append(refusal)
+        self._notify(group)
+
+    def _notify(self, group: Key) -> None:
         if self.on_change is not None:
             self.on_change(group)
 
@@ -89,5 +97,9 @@ class NodeRefusals:
         """Return what is to be reported of a PodGroup, once."""
         return self._to_report.pop(group, [])
 
+    def take_unmarked(self, group: Key) -> list[Key]:
+        """Return the refused pods of a PodGroup of which no condition says so, once."""
+        return [*self._to_mark.pop(group, ())]
+
     def clear(self) -> None:
-        self._to_report, self.on_change = {}, None
+        self._to_report, self._to_mark, self.on_change = {}, {}, None

@@ -41,7 +41,8 @@ def refuse(harness: SchedulerHarness, name: str, reason: str = REASON) -> None:
     at = harness.api.clock.now().isoformat(timespec="seconds")
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at}
     status = {"phase": "Failed", "reason": reason, "conditions": [scheduled]}
-    harness.api.put({**found, "kind": "Pod", "status": status})
+    meta = {"creationTimestamp": at, **found["metadata"]}
+    harness.api.put({**found, "kind": "Pod", "metadata": meta, "status": status})
 
 
 def avoided(harness: SchedulerHarness, name: str = "pg-x") -> dict[str, Any]:
@@ -94,6 +95,45 @@ async def test_the_gang_starts_anew_elsewhere(harness: SchedulerHarness) -> None
         ]
     )
     assert (record["action"], record["rule"]) == ("noderefusedpod", "22b")
+
+
+async def test_each_refused_pod_is_marked_at_once(harness: SchedulerHarness) -> None:
+    """As a disruption, which the podFailurePolicy of a Job may ignore; once."""
+    harness.api.put(node("a"), node("b"), *gang("g", 2))
+    async with harness.leading():
+        await harness.advance(1)
+        for name in ("g0", "g1"):
+            refuse(harness, name)
+        await harness.advance(0.1)
+        for name in ("g0", "g1"):
+            (found,) = [
+                it
+                for it in harness.api.get("Pod", name)["status"]["conditions"]
+                if it["type"] == "DisruptionTarget"
+            ]
+            assert (found["status"], found["reason"]) == ("True", "RefusedByNode")
+            assert found["message"] == f"Node a refused the pod ({REASON})"
+        await harness.advance(5)
+        assert harness.api.written().count("patch pods/status g0") == 1
+
+
+async def test_what_has_succeeded_is_kept(harness: SchedulerHarness) -> None:
+    """A Job with more rounds: its counter of failures stays, and so does what it has done."""
+    start(harness, "a", "b")
+    done = job()
+    done["spec"]["completions"], done["status"]["succeeded"] = 10, 4
+    harness.api.put(done)
+    async with harness.leading():
+        await harness.advance(1)
+        refuse(harness, "x0")
+        await harness.advance(1)
+        assert is_suspended(harness)
+        jobset = harness.api.get("JobSet", "x")
+        harness.api.put({**jobset, "kind": "JobSet", "spec": {**jobset["spec"], "suspend": True}})
+        harness.api.delete("Pod", "x1")
+        await harness.advance(3)
+        assert not is_suspended(harness)
+        assert "delete jobs x-n-0" not in harness.api.written()
 
 
 async def test_it_is_avoided_before_it_is_written(harness: SchedulerHarness) -> None:
