@@ -40,6 +40,7 @@ from scheduler.shell.evict.whole_workload import WorkloadEvictor
 from scheduler.shell.queue_access import NotifyingExecutor, QueueAccessReviews
 from scheduler.shell.report.status import PauseReporter, StatusReporter
 from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.cache.failed_starts import FIELD_SELECTOR as FAILED_STARTS
 from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.queues.access import access_review
 from trainer_kai.api.decode import encode
@@ -255,6 +256,14 @@ class ClusterInformers:
             timing=NO_BOOKMARKS,
         )
         run.start(f"watch {EVENTS.plural}", self._watch_service(creation_failures, kind))
+        kind = _WatchedKind(EVENTS, self._cache.failed_starts.update)
+        failed_starts: Watch[Any] = Watch(
+            client,
+            ListTarget(EVENTS, selection=Selection(fields=FAILED_STARTS)),
+            seen,
+            timing=NO_BOOKMARKS,
+        )
+        run.start(f"watch {EVENTS.plural} of pods", self._watch_service(failed_starts, kind))
 
     def _watch_service(
         self, watch: Watch[Any], kind: _WatchedKind

@@ -60,7 +60,7 @@ class RefusedPodController:
 
     async def run(self) -> None:
         self._cache.node_refusals.on_change = self._queue.add
-        self._cache.node_refusals.note_all()
+        self._cache.node_refusals.start()
         await self._queue.run()
 
     async def _reconcile(self, key: Key) -> Requeue | None:
@@ -114,7 +114,7 @@ class RefusedPodController:
                 "node avoided",
                 group=str(group.metadata.key),
                 node=it.node,
-                reason=it.reason,
+                reason=it.record.reason,
                 until=it.record.until,
             )
         message = _message(refusals)
@@ -127,21 +127,23 @@ class RefusedPodController:
         group = cache.cluster.pod_groups.get(key)
         workload = owning_workload(group, cache.cluster.workloads)
         owner = cache.in_flight_evictions.suspendable_id(key)
-        refused = [it for it in refusals if it.pod]
+        refused = [it for it in refusals if it.is_of_pod]
         if group is None or workload is None or owner is None or not refused:
             return
         found = cache.suspended_workloads.find(owner.key)
         if found is None or not workload.kind.controls_jobs:
             return
         pods = [cache.cluster.pods[it] for it in cache.members.pods_of(key)]
-        if suspend_refusal(found, kueue=cache.kueue) or not is_below_minimum(group, pods, workload):
+        is_stuck = any(it.is_stuck for it in refused)
+        if suspend_refusal(found, kueue=cache.kueue):
             return
-        await self._workloads.evict(owner, key, _ACTION, _cause(refused))
+        if is_stuck or is_below_minimum(group, pods, workload):
+            await self._workloads.evict(owner, key, _ACTION, refused[0].cause)
 
 
 def _message(refusals: Sequence[NodeRefusal]) -> str:
     found = [
-        f"{_cause([it])}. The PodGroup avoids the node until {it.record.until}"
+        f"{it.cause}. The PodGroup avoids the node until {it.record.until}"
         + (f" ({it.record.times} refusals so far)" if it.record.times > 1 else "")
         for it in refusals[:_MOST_NAMED]
     ]
@@ -150,10 +152,3 @@ def _message(refusals: Sequence[NodeRefusal]) -> str:
         names = listed_names([it.node for it in rest], _MOST_NAMED)
         found.append(f"The same with {counted(len(rest), 'node')}: {names}")
     return "; ".join(found)
-
-
-def _cause(refusals: Sequence[NodeRefusal]) -> str:
-    it = refusals[0]
-    if it.pod:
-        return f"Node {it.node} refused pod {it.pod} ({it.reason})"
-    return f"Node {it.node} is of no use: {it.reason}"

@@ -29,6 +29,7 @@ from scheduler.state.cache.evictions import (
     SuspendedWorkloads,
     SuspensionNotes,
 )
+from scheduler.state.cache.failed_starts import FailedStarts
 from scheduler.state.cache.incomplete import IncompletePodGroups, LostPods
 from scheduler.state.cache.members import PodGroupMembers, podgroup_key
 from scheduler.state.cache.node_refusals import NodeRefusals
@@ -93,6 +94,7 @@ class ClusterCache:
         )
         self.lost_pods: Final = LostPods(self.cluster, self.members, self.assumed)
         self.node_refusals: Final = NodeRefusals(self.cluster, self.members, self.assumed, options)
+        self.failed_starts: Final = FailedStarts(self.cluster, self.node_refusals)
         self._min_pods: Final[dict[Key, int]] = {}  # by PodGroup: it cannot be placed with fewer
         self.creation_failures: Final = PodCreationFailures(
             self.cluster, self.members, self._min_pods

@@ -29,9 +29,10 @@ from trainer_kai.policy.podgroups.avoided_nodes import (
 
 class NodeRefusal(NamedTuple):
     node: str
-    reason: str
+    cause: str  # as a sentence
     record: AvoidedNodeRecord
-    pod: str = ""  # the one that a kubelet refused
+    is_of_pod: bool = False  # that was bound, and does not run
+    is_stuck: bool = False  # it is on its node all the same
 
 
 class NodeRefusals:
@@ -46,13 +47,15 @@ class NodeRefusals:
         self._members: Final = members
         self._assumed: Final = assumed
         self._options: Final = options
+        self._is_leading = False
         self._to_report: dict[Key, list[NodeRefusal]] = {}
         self._to_mark: dict[Key, dict[Key, None]] = {}
         self.on_change: Callable[[Key], None] | None = None
         """Called with a PodGroup when a pod of it was refused, or it avoids another node."""
 
-    def note_all(self) -> None:
+    def start(self) -> None:
         """Note all pods that were refused: another leader may have written nothing about them."""
+        self._is_leading = True
         for key, pod in self._cluster.pods.items():
             if kubelet_refusal(pod):
                 self.note_pod(key, pod)
@@ -66,17 +69,33 @@ class NodeRefusals:
         if not any(it.type == DISRUPTION_TARGET for it in pod.status.conditions):
             self._to_mark.setdefault(group, {})[key] = None
             self._notify(group)
-        self._note(group, pod.spec.node_name, kubelet_refusal(pod), (key.name, bound_at))
+        node, reason = pod.spec.node_name, kubelet_refusal(pod)
+        cause = f"Node {node} refused pod {key.name} ({reason})"
+        found = NodeRefusal(node, cause, AvoidedNodeRecord(reason=reason), is_of_pod=True)
+        self._note(group, found, bound_at)
+
+    def note_stuck_pod(self, key: Key, pod: Pod, reason: str) -> None:
+        """Note a pod that its kubelet cannot start, and that waits on its node."""
+        group, node = podgroup_key(key, pod), pod.spec.node_name
+        if group is not None and self._members.is_ours(pod):
+            cause = f"Node {node} cannot start pod {key.name}: {reason}"
+            record = AvoidedNodeRecord(reason=reason)
+            found = NodeRefusal(node, cause, record, is_of_pod=True, is_stuck=True)
+            self._note(group, found, self._options().now)
 
     def note_node(self, group: Key, node: str, reason: str) -> None:
-        self._note(group, node, reason, ("", self._options().now))
+        cause = f"Node {node} is of no use: {reason}"
+        found = NodeRefusal(node, cause, AvoidedNodeRecord(reason=reason))
+        self._note(group, found, self._options().now)
 
-    def _note(self, group: Key, node: str, reason: str, refused: tuple[str, int]) -> None:
-        times, now = self._options().avoid_times, self._options().now
+    def _note(self, group: Key, refusal: NodeRefusal, bound_at: int) -> None:
+        times, now, node = self._options().avoid_times, self._options().now, refusal.node
+        if not self._is_leading:
+            return
         podgroup, known_node = self._cluster.pod_groups.get(group), self._cluster.nodes.get(node)
         if podgroup is None or known_node is None or not times.first_s:
             return
-        (pod, bound_at), uid = refused, known_node.metadata.uid
+        uid, reason = known_node.metadata.uid, refusal.record.reason
         records = read_avoided_nodes(podgroup.metadata.annotations.get(AVOIDED_NODES, ""))
         before = records.get(node)
         is_known = before is not None and before.uid == uid
@@ -85,8 +104,7 @@ class NodeRefusals:
         record = with_refusal(before, uid, reason, now, times)
         text = write_avoided_nodes(kept_records({**records, node: record}, now, times))
         self._assumed.avoid_nodes(group, text)
-        refusal = NodeRefusal(node, reason, record, pod)
-        self._to_report.setdefault(group, []).append(refusal)
+        self._to_report.setdefault(group, []).append(refusal._replace(record=record))
         self._notify(group)
 
     def _notify(self, group: Key) -> None:
@@ -103,3 +121,4 @@ class NodeRefusals:
 
     def clear(self) -> None:
         self._to_report, self._to_mark, self.on_change = {}, {}, None
+        self._is_leading = False

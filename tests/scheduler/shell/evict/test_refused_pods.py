@@ -7,8 +7,12 @@ import pytest
 
 from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.scheduler.shell.evict.evictions import is_suspended
+from tests.support.case import Case, ids
 from tests.support.fakes.fake_cluster import Fields
 from tests.support.state.objects import gang, node, pod, queue, trainjob
+from trainer_kai.api.cluster_kinds import Event
+from trainer_kai.api.decode import decode
+from trainer_kai.api.meta import Key
 from trainer_kai.policy.podgroups.avoided_nodes import AvoidTimes
 
 REASON: Final = "OutOfnvidia.com/gpu"
@@ -241,3 +245,72 @@ async def test_all_nodes_refuse(harness: SchedulerHarness) -> None:
         (condition,) = harness.api.get("PodGroup", "g")["status"]["schedulingConditions"]
         assert "avoided because it refused a pod of the PodGroup (a; until " in condition["message"]
         assert len([it for it in harness.api.events if it["reason"] == "NodeAvoided"]) == 1
+
+
+def failed_start(
+    harness: SchedulerHarness, name: str, number: int, count: int = 1, **more: Any
+) -> None:
+    """Report as a kubelet does that the sandbox of a pod cannot be created."""
+    involved = {"kind": "Pod", "namespace": "ns", "name": name, "uid": name}
+    event = {
+        "metadata": {"name": f"{name}.{number}", "namespace": "ns"},
+        "involvedObject": involved,
+        "reason": "FailedCreatePodSandBox",
+        "message": "Failed to create pod sandbox: nvidia-container-cli: no driver",
+        "count": count,
+        **more,
+    }
+    decoded = decode(Event, json.dumps(event).encode())
+    harness.cache.failed_starts.update(Key("ns", f"{name}.{number}"), decoded)
+
+
+async def test_a_pod_that_cannot_start_three_times(harness: SchedulerHarness) -> None:
+    """It holds its GPUs on the node: its gang starts anew elsewhere, whole."""
+    start(harness, "a", "b")
+    async with harness.leading():
+        await harness.advance(1)
+        for number in (1, 2, 2):
+            failed_start(harness, "x0", number)
+        await harness.advance(1)
+        assert avoided(harness) == {}
+        failed_start(harness, "x0", 2, count=2)
+        await harness.advance(1)
+        assert [*avoided(harness)] == ["a"]
+        assert is_suspended(harness)
+    messages = [it["message"] for it in harness.api.events if it["reason"] == "NodeAvoided"]
+    assert messages[0].startswith("Node a cannot start pod x0: Failed to create pod sandbox: nvid")
+
+
+OTHER_EVENTS: Final[list[Case[dict[str, Any], None]]] = [
+    Case("an image that cannot be pulled", {"reason": "Failed"}, None),
+    Case("another pod of that name", {"involvedObject": {"kind": "Pod", "name": "g0"}}, None),
+    Case("of no pod", {"involvedObject": {"kind": "Job", "name": "g0", "uid": "g0"}}, None),
+]
+
+
+@pytest.mark.parametrize("case", OTHER_EVENTS, ids=ids)
+async def test_other_events_say_nothing_about_a_node(
+    harness: SchedulerHarness, case: Case[dict[str, Any], None]
+) -> None:
+    harness.api.put(node("a"), *gang("g", 1))
+    async with harness.leading():
+        await harness.advance(1)
+        for number in range(4):
+            failed_start(harness, "g0", number, **case.given)
+        found = harness.api.get("Pod", "g0")
+        harness.api.put({**found, "kind": "Pod", "status": {"phase": "Running"}})
+        for number in range(4):
+            failed_start(harness, "g0", number)  # it has started since
+        await harness.advance(1)
+        assert avoided(harness, "g") == {}
+
+
+async def test_few_pods_that_cannot_start_are_known(harness: SchedulerHarness) -> None:
+    """A user may have very many."""
+    harness.api.put(node("a", has={"pods": "900"}), *(pod(f"p{n}", node="a") for n in range(600)))
+    async with harness.leading():
+        for number in range(600):
+            found = harness.api.get("Pod", f"p{number}")
+            harness.api.put({**found, "kind": "Pod", "status": {"phase": "Pending"}})
+            failed_start(harness, f"p{number}", 1)
+        assert len(harness.cache.failed_starts) == 500
