@@ -7,10 +7,11 @@ Here a bound pod runs and is ready at once, and then stays so, unless it says ot
     run-seconds: "5s"      once ready, it succeeds after this long
     fail-seconds: "5s"     once ready, it fails after this long (and `run-seconds` is ignored)
 
-The unit may be left out. A pod that reserves a GPU begins when `gpu_agents` lets it, which alone
-knows whether its node has a device for it; it takes 0.2 s to end, so that there is a time in which
-its GPU is not free yet. KWOK draws one of the stages that match a pod by lot, so
-no two of these may ever match the same pod; a test holds that.
+The unit may be left out. The kubelets of `REFUSING_NODES` refuse every pod, which fails before it
+runs. A pod that reserves a GPU begins when `gpu_agents` lets it, which alone knows whether its node
+has a device for it; it takes 0.2 s to end, so that there is a time in which its GPU is not free
+yet. KWOK draws one of the stages that match a pod by lot, so no two of these may ever match the
+same pod; a test holds that.
 """
 
 import copy
@@ -23,6 +24,7 @@ from e2e.cluster.resources import Obj
 READY_SECONDS: Final = "ready-seconds"
 RUN_SECONDS: Final = "run-seconds"
 FAIL_SECONDS: Final = "fail-seconds"
+REFUSING_NODES: Final = ("broken-0", "broken-1")  # each with a reason of its own
 WAITING_CLASS: Final = "kwok-local"  # its volumes wait for a pod's node and then stay on it
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
@@ -72,11 +74,17 @@ def _pod_stages(kwok: Mapping[str, Obj]) -> list[Obj]:
     is_set = {name: _matches(f'.metadata.annotations["{name}"]', "Exists") for name in _ANNOTATED}
     is_unset = {name: {**match, "operator": "DoesNotExist"} for name, match in is_set.items()}
     return [
-        _stage(kwok["pod-ready"], "pod-ready", [*_BEGINS, is_unset[READY_SECONDS]]),
+        _stage(kwok["pod-ready"], "pod-ready", [*_BEGINS, _IS_ADMITTED, is_unset[READY_SECONDS]]),
+        _stage(
+            kwok["pod-ready"],
+            "pod-refused",
+            [*_BEGINS, _IS_REFUSED],
+            template=lambda _: _REFUSED,
+        ),
         _stage(
             kwok["pod-ready"],
             "pod-started",
-            [*_BEGINS, is_set[READY_SECONDS]],
+            [*_BEGINS, _IS_ADMITTED, is_set[READY_SECONDS]],
             template=_not_ready_yet,
         ),
         _stage(
@@ -143,6 +151,17 @@ def _not_ready_yet(template: str) -> str:
 _IS_WANTED: Final = _matches(".metadata.deletionTimestamp", "DoesNotExist")
 _RESERVES_NONE: Final = _matches(".metadata.namespace", "NotIn", RESERVATIONS)
 _BEGINS: Final = (_matches(".status.phase", "In", "Pending"), _RESERVES_NONE)
+_IS_REFUSED: Final = _matches(".spec.nodeName", "In", *REFUSING_NODES)
+_IS_ADMITTED: Final = {**_IS_REFUSED, "operator": "NotIn"}
+_REFUSED: Final = """
+phase: Failed
+message: Pod was rejected
+{{ if eq .spec.nodeName "broken-0" }}
+reason: OutOfnvidia.com/gpu
+{{ else }}
+reason: UnexpectedAdmissionError
+{{ end }}
+"""
 _IS_RUNNING: Final = _matches(".status.phase", "In", "Running")
 _READY_LATER: Final = """
 {{ $now := Now }}

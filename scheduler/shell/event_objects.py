@@ -11,7 +11,7 @@ from scheduler.state.commands import SuspendableId
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Meta
 from trainer_kai.api.resources import PODGROUPS, Resource
-from trainer_kai.kube.events import EventObject, EventRecorder
+from trainer_kai.kube.events import EventObject, EventRecorder, EventType
 from trainer_kai.policy.workloads.kinds import SUSPENDABLE
 
 
@@ -36,9 +36,10 @@ def post_event(
     group: PodGroup,
     reasons: tuple[str, str],
     message: str,
+    kind: EventType = "Normal",
 ) -> None:
     """Post an Event about a PodGroup, and one about its workload; each has its reason."""
-    recorder.post(event_object(PODGROUPS, group.metadata), reasons[0], message)
+    recorder.post(event_object(PODGROUPS, group.metadata), reasons[0], message, kind)
     workload = workload_object(cache, group)
     if workload is not None:
-        recorder.post(workload, reasons[1], message)
+        recorder.post(workload, reasons[1], message, kind)

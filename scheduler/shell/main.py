@@ -36,11 +36,14 @@ from scheduler.shell.bind.writes import LimitedWrites
 from scheduler.shell.cycle import CommandExecutor, Cycle
 from scheduler.shell.duplicate_guard import DuplicateSchedulerGuard
 from scheduler.shell.evict.evictor import Evictor, TerminationGraceLimiter
+from scheduler.shell.evict.refused_pods import RefusedPodController
 from scheduler.shell.evict.stale_gang_observer import StaleGangController
 from scheduler.shell.evict.suspend_resume import Suspender
+from scheduler.shell.evict.whole_workload import WorkloadEvictor
 from scheduler.shell.queue_access import NotifyingExecutor, QueueAccessReviews
 from scheduler.shell.report.status import PauseReporter, StatusReporter
 from scheduler.state.cache.cache import ClusterCache
+from scheduler.state.cache.failed_starts import FIELD_SELECTOR as FAILED_STARTS
 from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.queues.access import access_review
 from trainer_kai.api.decode import encode
@@ -61,6 +64,7 @@ from trainer_kai.kube.rest.request import ListTarget, Selection
 from trainer_kai.kube.watch import NO_BOOKMARKS, Delta, DeltaType, Watch
 from trainer_kai.policy.duplicate_scheduler import duplicate_scheduler_objects
 from trainer_kai.policy.leaving_nodes import LeavingSigns
+from trainer_kai.policy.podgroups.avoided_nodes import AvoidTimes
 from trainer_kai.policy.pods.creation_failures import FIELD_SELECTOR
 from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, watch_name
 from trainer_kai.service.clock import Clock
@@ -156,7 +160,9 @@ class _Leadership(NamedTuple):
         ]
         parts = BinderParts(evictor.evict_all, BindSteps(bind_steps, log), writes, events)
         binder = Binder(fenced, cache, parts, self.cycle, metrics, log)
-        reservations = ReservationController(fenced, cache, shares, binder.execute, events, log)
+        workloads = WorkloadEvictor(cache, fenced.clock, shares.gpus_of, binder.execute)
+        reservations = ReservationController(fenced, cache, shares, workloads, events, log)
+        refused = RefusedPodController(fenced, cache, workloads, events, log)
         stale_gangs = StaleGangController(fenced, cache, self.cycle.wake, events, log)
         claims = ClaimReleaser(fenced, cache, claim_writes, log)
         grace_limiter = TerminationGraceLimiter(
@@ -166,8 +172,10 @@ class _Leadership(NamedTuple):
         cache.suspended_workloads.on_record_change = suspender.record_changed
         cache.start_leading()
         async with asyncio.TaskGroup() as group:
-            for service in (reporter, suspender, stale_gangs, grace_limiter, reservations, claims):
+            for service in (reporter, suspender, stale_gangs, grace_limiter):
                 group.create_task(service.run())
+            for controller in (reservations, refused, claims):
+                group.create_task(controller.run())
             group.create_task(self.cycle.run(self._with_queue_access(group, binder), reporter))
 
     def _with_queue_access(
@@ -250,6 +258,14 @@ class ClusterInformers:
             timing=NO_BOOKMARKS,
         )
         run.start(f"watch {EVENTS.plural}", self._watch_service(creation_failures, kind))
+        kind = _WatchedKind(EVENTS, self._cache.failed_starts.update)
+        failed_starts: Watch[Any] = Watch(
+            client,
+            ListTarget(EVENTS, selection=Selection(fields=FAILED_STARTS)),
+            seen,
+            timing=NO_BOOKMARKS,
+        )
+        run.start(f"watch {EVENTS.plural} of pods", self._watch_service(failed_starts, kind))
 
     def _watch_service(
         self, watch: Watch[Any], kind: _WatchedKind
@@ -297,6 +313,8 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
     replicas = tuple(read_gpu_replicas(settings.policies.gpu_replicas).items())
     leaving = settings.leaving_nodes
     signs = LeavingSigns(tuple(split_names(leaving.taints)), tuple(split_names(leaving.conditions)))
+    avoided = settings.avoided_nodes
+    avoid_times = AvoidTimes(int(avoided.first_s), int(avoided.most_s))
     minds_fragments = any(build_policies(policy_selection(settings.policies)).minds_fragments)
 
     def options() -> StateOptions:
@@ -320,6 +338,7 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
             counts_ended_pods=minds_fragments,
             leaving=signs,
             keeps_non_preemptible=leaving.non_preemptible == "keep",
+            avoid_times=avoid_times,
         )
 
     return options

@@ -50,6 +50,7 @@ from trainer_kai.api.resources import (
     Resource,
 )
 from trainer_kai.policy.leaving_nodes import DEFAULT_SIGNS, LeavingSigns
+from trainer_kai.policy.podgroups.avoided_nodes import DEFAULT_AVOID_TIMES, AvoidTimes
 from trainer_kai.policy.queueing.queue_access import QueueAccessMode
 from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, OWNER_OF_RESOURCE
 from trainer_kai.policy.workloads.workload import ObjectKey, Suspendable, Workload, WorkloadKind
@@ -87,6 +88,7 @@ class StateOptions:
     counts_ended_pods: bool = False  # for a placement that minds which pods ran lately
     leaving: LeavingSigns = DEFAULT_SIGNS  # what marks nodes that leave
     keeps_non_preemptible: bool = False  # non-preemptible PodGroups stay on nodes that leave
+    avoid_times: AvoidTimes = DEFAULT_AVOID_TIMES  # of nodes that refused pods
 
     def workload(self, kind: WorkloadKind, obj: Object | None) -> Workload | None:
         """Read a workload; None for one that no plan needs, of which there may be many."""

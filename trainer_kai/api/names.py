@@ -112,6 +112,8 @@ EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # PodGroup annotation, with a 
 LAST_EVICTION_RECORD: Final = "trainer-kai.dev/last-eviction"  # PodGroup annotation, JSON
 # PodGroup annotation: GPUs of the last eviction.
 EVICTED_GPUS: Final = "trainer-kai.dev/evicted-gpus"
+DISRUPTION_TARGET: Final = "DisruptionTarget"  # condition of a pod
+AVOIDED_NODES: Final = "trainer-kai.dev/avoided-nodes"  # PodGroup annotation, JSON
 
 # JobSet: labels of its jobs and pods, and annotations too.
 JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"

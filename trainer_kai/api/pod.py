@@ -198,6 +198,29 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     status: PodStatus = PodStatus()
 
 
+# Reasons with which a kubelet refuses a pod that is bound to its node, beside OutOf<resource>. None
+# of them is about the image or the program of the pod.
+_KUBELET_REFUSALS: Final = frozenset(
+    {
+        "InvalidNodeInfo",
+        "NodeAffinity",
+        "NodePorts",
+        "SMTAlignmentError",
+        "TaintToleration",
+        "TopologyAffinityError",
+        "UnexpectedAdmissionError",
+    }
+)
+
+
+def kubelet_refusal(pod: Pod | None) -> str:
+    """Return why a kubelet refused a pod before any container started; "" if none did."""
+    if pod is None or pod.status.phase != "Failed" or not pod.spec.node_name:
+        return ""
+    reason = pod.status.reason
+    return reason if reason in _KUBELET_REFUSALS or reason.startswith("OutOf") else ""
+
+
 class BriefPodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     node_name: str = ""
     scheduler_name: str = ""

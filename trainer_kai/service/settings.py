@@ -317,6 +317,17 @@ class ReservationPodSettings(_Model):
     `k8s.device-plugin.nvidia.com/gpu=UUID`, as the NVIDIA GPU operator expects it with CDI."""
 
 
+class AvoidedNodeSettings(_Model):
+    """For how long a PodGroup avoids a node that refused one of its pods."""
+
+    first_s: float = Field(default=300.0, ge=0, allow_inf_nan=False)
+    """The time in seconds for which a PodGroup avoids a node that refused one of its pods for the
+    first time; each next time it is twice as long. 0 means not at all."""
+
+    most_s: _Seconds = 14400.0
+    """The longest time in seconds for which a PodGroup avoids a node."""
+
+
 class QueueAccessSettings(_Model):
     """For queues without the annotation."""
 
@@ -584,6 +595,7 @@ class SchedulerPart(_QueueAccessPart, _GpuSharingPart):
     policies: PolicySettings = PolicySettings()
     reservation_pods: ReservationPodSettings = ReservationPodSettings()
     leaving_nodes: LeavingNodeSettings = LeavingNodeSettings()
+    avoided_nodes: AvoidedNodeSettings = AvoidedNodeSettings()
 
 
 class SchedulerSettings(SchedulerPart, Settings):

@@ -5,6 +5,7 @@ request for memory of a GPU is named in MiB, as the user has written it.
 """
 
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from scheduler.core.model.podgroup import SchedulingSignature
@@ -28,6 +29,7 @@ KIND_NAMES: Final = {
 }
 
 _WHOLE: Final = 1000
+_LAST_SECOND: Final = 253_402_300_799  # the last second that a date has a name for
 # Of one node, and of several.
 _NO_SHARES: Final = (
     "is a MIG node, which takes no shares of GPUs",
@@ -88,6 +90,10 @@ def parts_of_one(thousandths: int) -> str:
 
 def _short(number: float) -> str:
     return f"{number:.3f}".rstrip("0").rstrip(".")
+
+
+def timestamp(seconds: int) -> str:
+    return datetime.fromtimestamp(min(seconds, _LAST_SECOND), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def requested_share(signature: SchedulingSignature) -> str:

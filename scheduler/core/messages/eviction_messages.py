@@ -1,11 +1,10 @@
 """Messages about evictions: why a victim is evicted, what is awaited, and why none was found."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from scheduler.core.messages.amounts import KIND_NAMES, at_least
+from scheduler.core.messages.amounts import KIND_NAMES, at_least, timestamp
 from scheduler.core.model.podgroup import PodGroupInfo
 from scheduler.core.model.rejections import (
     ConsolidationFailure,
@@ -25,7 +24,6 @@ from trainer_kai.api.text import counted, first_listed, listed_names, noun_form,
 _MAX_NAMES: Final = 3  # of victims or budgets
 _WORK_UNITS: Final = ((3600, "GPU-hour"), (60, "GPU-minute"))  # used from two of them
 _MAX_QUEUES: Final = 3  # with a sentence each
-_LAST_SECOND: Final = 253_402_300_799  # the last second that a date has a name for
 _INELIGIBLE: Final = {
     EarlierIneligibility.QUOTA: "a quota of its queues does not allow it",
     EarlierIneligibility.SHARE: "its queue would exceed its fair share",
@@ -132,7 +130,7 @@ def eviction_failure_sentences(snapshot: Snapshot, rejection: Rejection) -> Iter
         number = failure.protected
         are = f"{counted(number, 'PodGroup')} {verb_form(number, 'are')}"
         name = snapshot.podgroups[failure.first_unprotected].name
-        until = _timestamp(failure.protected_until)
+        until = timestamp(failure.protected_until)
         yield f"{are} within the minimum runtime; {name} can be evicted from {until} on"
     if failure.budgets:
         names = first_listed(snapshot.budgets.names[it] for it in failure.budgets)
@@ -159,7 +157,7 @@ def eviction_failure_sentences(snapshot: Snapshot, rejection: Rejection) -> Iter
     if failure.is_delayed:
         podgroup = snapshot.podgroups[rejection.podgroup]
         words = f" of {podgroup.preemption_delay}" if podgroup.preemption_delay else ""
-        until = _timestamp(podgroup.preemption_delay_until)
+        until = timestamp(podgroup.preemption_delay_until)
         yield f"No pod is evicted for it before {until}, when its preemption delay{words} ends"
 
 
@@ -205,10 +203,6 @@ def _over_share(snapshot: Snapshot, queues: Sequence[int]) -> str:
     if len(queues) == 1:
         return f"Queue {listed} is over its fair share"
     return f"Queues {listed} are over their fair shares"
-
-
-def _timestamp(seconds: int) -> str:
-    return datetime.fromtimestamp(min(seconds, _LAST_SECOND), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def earlier_podgroup_message(snapshot: Snapshot, earlier_podgroup: EarlierPodGroup) -> str:

@@ -17,12 +17,13 @@ from scheduler.core.messages.amounts import (
     requested_share,
     resource_amount,
     resource_request,
+    timestamp,
     too_small_gpus,
 )
 from scheduler.core.messages.claim_messages import device_reasons, needed_devices, served_resources
 from scheduler.core.model.podgroup import SchedulingSignature
 from scheduler.core.model.rejections import DomainShortage, FitErrorReason, FitErrors, ShareShortage
-from scheduler.core.model.resources import ResourceColumns
+from scheduler.core.model.resources import NONE, ResourceColumns
 from scheduler.core.model.snapshot import Snapshot
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.text import capitalized, counted, first_listed, joined_by_or, verb_form
@@ -57,6 +58,10 @@ _FIT_ERRORS: Final = {
         "has too few devices for the ResourceClaims of the pod, even when all are free",
         "have too few devices for the ResourceClaims of the pod, even when all are free",
     ),
+    FitErrorReason.AVOIDED: (
+        "is avoided because it refused a pod of the PodGroup",
+        "are avoided because they refused pods of the PodGroup",
+    ),
     FitErrorReason.CLAIM: (
         "cannot use a PersistentVolumeClaim that is in use elsewhere",
         "cannot use a PersistentVolumeClaim that is in use elsewhere",
@@ -90,6 +95,7 @@ _REMEDIES: Final = {
     FitErrorReason.GPU_MEMORY: "a node states the memory of its GPUs (label nvidia.com/gpu.memory)",
     FitErrorReason.TOO_SMALL: "the pod requests less",
     FitErrorReason.DEVICES: "a node has the devices that its ResourceClaims request",
+    FitErrorReason.AVOIDED: "a node is avoided no longer",
     FitErrorReason.CLAIM: "the PersistentVolumeClaim is no longer in use",
     FitErrorReason.PORT: "the host port is free",
     FitErrorReason.AFFINITY: "a pod that the pod affinity requires is there",
@@ -110,6 +116,7 @@ _KAI_FIT_ERRORS: Final = {
     FitErrorReason.GPU_MEMORY: "do not state the memory of their GPUs",
     FitErrorReason.TOO_SMALL: "are too small even when empty",
     FitErrorReason.DEVICES: "have too few devices for its claims",
+    FitErrorReason.AVOIDED: "refused one of its pods",
     FitErrorReason.CLAIM: "cannot give it a claim that is in use",
     FitErrorReason.PORT: "have its host port in use",
     FitErrorReason.AFFINITY: "are not near the pods it wants",
@@ -284,7 +291,22 @@ def _reason_names(
         return "; ".join(filter(None, named))
     if fit_error_reason == FitErrorReason.DEVICES and details.claim_shortage is not None:
         return device_reasons(snapshot, details.claim_shortage)
+    if fit_error_reason == FitErrorReason.AVOIDED:
+        return _avoided_until(snapshot, _signature(snapshot, details))
     return ""
+
+
+def _avoided_until(snapshot: Snapshot, signature: SchedulingSignature) -> str:
+    """Name the avoided nodes, the one that is tried again first with the time."""
+    avoided = [it for it in signature.avoided_nodes if it.node != NONE]
+    order = sorted(avoided, key=lambda it: (it.until, it.node))
+    names = first_listed(snapshot.nodes.names[it.node] for it in order)
+    if len(avoided) < len(signature.avoided_nodes):
+        names = f"{counted(len(avoided), 'node')} refused pods, and no other one is tried meanwhile"
+        return f"{names}; until {timestamp(order[0].until)}"
+    next_one = order[0]
+    which = f"{snapshot.nodes.names[next_one.node]} " if order[1:] else ""
+    return f"{names}; {which}until {timestamp(next_one.until)}"
 
 
 def _existing_values(snapshot: Snapshot, details: FitErrors, wanted: list[str]) -> str:

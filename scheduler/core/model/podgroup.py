@@ -39,6 +39,13 @@ class SpreadConstraint(NamedTuple):
     honours_taints: bool
 
 
+class AvoidedNode(NamedTuple):
+    """A node that refused a pod of the same PodGroup, which is not placed there for a while."""
+
+    node: int  # or NONE: all nodes are avoided
+    until: int  # seconds since 1970
+
+
 @dataclass(frozen=True, slots=True)
 class SchedulingSignature:
     """All of a pod that decides on which nodes it fits; equal pods share one signature."""
@@ -70,6 +77,7 @@ class SchedulingSignature:
     least_queue_request: tuple[int, int, int] | None = None
     requests_mig: bool = False
     unknown_resources: tuple[tuple[str, int], ...] = ()  # that it requests and no node has
+    avoided_nodes: tuple[AvoidedNode, ...] = ()  # by its PodGroup
     claims: tuple[PodClaim, ...] = ()  # for devices
 
     @property

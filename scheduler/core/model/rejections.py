@@ -128,12 +128,13 @@ class FitErrorReason(IntEnum):
     GPU_MEMORY = 7  # of its GPUs is not known
     TOO_SMALL = 8  # even when empty
     DEVICES = 9  # too few devices for its ResourceClaims, even when all are free
-    CLAIM = 10
-    PORT = 11
-    AFFINITY = 12
-    ANTI_AFFINITY = 13
-    SPREAD = 14
-    ROOM = 15
+    AVOIDED = 10  # it refused a pod of the PodGroup
+    CLAIM = 11
+    PORT = 12
+    AFFINITY = 13
+    ANTI_AFFINITY = 14
+    SPREAD = 15
+    ROOM = 16
 
 
 class MigRefusal(IntEnum):

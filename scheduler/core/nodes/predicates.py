@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scheduler.core.model.podgroup import LabelRequirement, SchedulingSignature
 from scheduler.core.model.rejections import FitErrorReason
-from scheduler.core.model.resources import Bools
+from scheduler.core.model.resources import NONE, Bools
 from scheduler.core.model.snapshot import GpuMode, NodeFault, Snapshot
 from scheduler.core.nodes.device_sorts.claims import has_devices
 from scheduler.core.nodes.device_sorts.gpu_share_table import WHOLE_GPU, share_on_nodes, whole_gpus
@@ -121,6 +121,13 @@ def any_of(table: Bools) -> Bools:
     return rows
 
 
+def _not_avoided(snapshot: Snapshot, signature: SchedulingSignature) -> Bools:
+    mask = np.ones(len(snapshot.nodes.names), dtype=np.bool_)
+    avoided = [it.node for it in signature.avoided_nodes]
+    mask[... if NONE in avoided else avoided] = False
+    return mask
+
+
 STATIC_PREDICATES: Final[tuple[tuple[FitErrorReason, StaticPredicate], ...]] = (
     (FitErrorReason.LEAVING, _without_fault(NodeFault.LEAVING)),
     (FitErrorReason.CORDONED, _without_fault(NodeFault.CORDONED)),
@@ -133,4 +140,5 @@ STATIC_PREDICATES: Final[tuple[tuple[FitErrorReason, StaticPredicate], ...]] = (
     (FitErrorReason.GPU_MEMORY, _knows_gpu_memory),
     (FitErrorReason.TOO_SMALL, _large_enough),
     (FitErrorReason.DEVICES, _has_devices),
+    (FitErrorReason.AVOIDED, _not_avoided),
 )

@@ -26,7 +26,13 @@ from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.commands import PlannedEviction, PodGroupCommands
 from scheduler.state.inputs import epoch_s
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import EVICTED_GPUS, LAST_EVICTION, LAST_EVICTION_RECORD, POD_GROUP
+from trainer_kai.api.names import (
+    DISRUPTION_TARGET,
+    EVICTED_GPUS,
+    LAST_EVICTION,
+    LAST_EVICTION_RECORD,
+    POD_GROUP,
+)
 from trainer_kai.api.resources import PODGROUPS, PODS
 from trainer_kai.api.text import listed_names
 from trainer_kai.kube.client import Client
@@ -35,7 +41,7 @@ from trainer_kai.kube.rest.request import DeleteOptions, WriteOptions
 from trainer_kai.kube.rest.response import ApiError, Conflict, NotFound
 from trainer_kai.service.metrics import Metrics
 
-_DISRUPTION_TARGET: Final = WriteOptions(
+DISRUPTION_TARGET_WRITE: Final = WriteOptions(
     field_manager="trainer-kai-eviction", subresource="status", force=True
 )
 _ANNOTATE: Final = WriteOptions(field_manager=FIELD_MANAGER)
@@ -155,12 +161,12 @@ class Evictor:
             return None  # the pod has terminated
         fields = {
             "metadata": {"uid": uid},
-            "status": {"conditions": [self._disruption_target(why)]},
+            "status": {"conditions": [disruption_target(why, self._now())]},
         }
         try:
             async with self._semaphore:
                 if not is_dry:
-                    await self._client.apply(PODS, key, fields, _DISRUPTION_TARGET)
+                    await self._client.apply(PODS, key, fields, DISRUPTION_TARGET_WRITE)
                 await self._client.delete(PODS, key, DeleteOptions(uid=uid, dry_run=is_dry))
         except (NotFound, Conflict):
             return None
@@ -189,15 +195,6 @@ class Evictor:
         except ApiError as error:  # the eviction is carried out nevertheless
             self._log.warning("evicted podgroup not annotated", group=str(key), error=str(error))
 
-    def _disruption_target(self, why: str) -> dict[str, Any]:
-        return {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "PreemptionByScheduler",
-            "message": why,
-            "lastTransitionTime": self._now(),
-        }
-
     def _now(self) -> str:
         return self._client.clock.now().isoformat(timespec="seconds")
 
@@ -210,6 +207,18 @@ class Evictor:
             self._recorder.post(event_object(PODGROUPS, group.metadata), reason, message)
         else:
             post_event(self._cache, self._recorder, group, (reason, reason), message)
+
+
+def disruption_target(
+    message: str, at: str, reason: str = "PreemptionByScheduler"
+) -> dict[str, Any]:
+    return {
+        "type": DISRUPTION_TARGET,
+        "status": "True",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": at,
+    }
 
 
 class TerminationGraceLimiter:

@@ -6,17 +6,18 @@ suspended only after all records were written, and a record without a suspension
 recreated needs no record. A written record counts before a watch shows it: the watch of workloads
 may be quicker, and a suspension without a record is its user's.
 
-Jobs of which some ranks have succeeded and others have not are deleted while their workload is
-suspended: its controller recreates them, suspended as it is, and their pods run from rank 0 when it
-is resumed. There is no state here: which Jobs have partly succeeded, and which pods are left of
-Jobs that were deleted, is read each time, so the next leader continues. A Job is deleted by its
-uid, and only while it, its workload and their owner are suspended; a policy of the cluster keeps
-this process from deleting a Job that runs (`manifests/base/policies/jobs.yaml`).
+Jobs of which a kubelet refused pods, or of which some ranks have succeeded and others have not, are
+deleted while their workload is suspended: its controller recreates them, suspended as it is, and
+their pods run from rank 0 when it is resumed. There is no state here: which Jobs these are, and
+which pods are left of Jobs that were deleted, is read each time, so the next leader continues. A
+Job is deleted by its uid, and only while it, its workload and their owner are suspended; a policy
+of the cluster keeps this process from deleting a Job that runs
+(`manifests/base/policies/jobs.yaml`).
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from structlog.typing import FilteringBoundLogger
@@ -28,6 +29,7 @@ from scheduler.state.commands import PlannedEviction
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import EVICTED_BY, EVICTED_GPUS, LAST_EVICTION_RECORD
+from trainer_kai.api.pod import Pod, kubelet_refusal
 from trainer_kai.api.resources import JOBS, PODGROUPS
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.rest.request import DeleteOptions, ListTarget, Selection, WriteOptions
@@ -162,13 +164,17 @@ class JobRecreator:
         if workload.is_finished:
             return True  # no Job of it runs again
         jobs = await self._jobs(workload)
-        succeeded = self._succeeded(suspended)
+        succeeded, refused = self._succeeded(suspended), self._refused(suspended)
         evicted = self._cache.api_evictions.counts_by_job()
         name = self._cache.scheduler_name
         to_delete = [*jobs_to_recreate(workload, name, jobs, succeeded, evicted)]
+        # Their counters would say that the workload failed, where its nodes did. What has succeeded
+        # is worth more.
+        of_no_use = refused - succeeded.keys() - {it.uid for it in to_delete}
+        to_delete += [it for it in jobs if it.uid in of_no_use and not it.succeeded]
         for one in to_delete:
             await self._delete(one)
-        return not to_delete and succeeded.keys() <= {it.uid for it in jobs}
+        return not to_delete and succeeded.keys() | refused <= {it.uid for it in jobs}
 
     async def _jobs(self, workload: Workload) -> list[JobProgress]:
         meta, kind, progress = workload.metadata, workload.kind, list[JobProgress]()
@@ -183,14 +189,20 @@ class JobRecreator:
 
     def _succeeded(self, suspended: Suspendable) -> Counter[str]:
         """Count the pods of a workload that succeeded and still exist, by their Job's uid."""
-        groups = self._cache.members.groups_of(suspended.key)
-        pods = (
-            self._cache.cluster.pods[it]
-            for group in groups
-            for it in self._cache.members.pods_of(group)
-        )
+        pods = self._pods(suspended)
         owners = (it.metadata.controller for it in pods if it.status.phase == "Succeeded")
         return Counter(it.uid for it in owners if it is not None)
+
+    def _refused(self, suspended: Suspendable) -> set[str]:
+        """Return the uids of the Jobs with pods that a kubelet refused, and that still exist."""
+        owners = (it.metadata.controller for it in self._pods(suspended) if kubelet_refusal(it))
+        return {it.uid for it in owners if it is not None}
+
+    def _pods(self, suspended: Suspendable) -> Iterator[Pod]:
+        cache = self._cache
+        for group in cache.members.groups_of(suspended.key):
+            for key in cache.members.pods_of(group):
+                yield cache.cluster.pods[key]
 
     async def _delete(self, job: JobProgress) -> None:
         try:

@@ -15,7 +15,7 @@ from scheduler.state.pods.gpu_share_metadata import with_gpu_groups
 from trainer_kai.api.interning import intern_labels
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import EVICTED_BY, LINE, RESERVED
+from trainer_kai.api.names import AVOIDED_NODES, EVICTED_BY, LINE, RESERVED
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
 
 _NEVER: Final = float("inf")
@@ -66,6 +66,7 @@ class AssumedChanges:
         self._lines: Final[dict[Key, _AssumedChange]] = {}
         self._evictions: Final[dict[Key, _AssumedChange]] = {}
         self._eviction_records: Final[dict[Key, _AssumedChange]] = {}
+        self._avoided_nodes: Final[dict[Key, _AssumedChange]] = {}
 
     def __len__(self) -> int:
         return sum(len(changes) for changes in self._all())
@@ -111,6 +112,13 @@ class AssumedChanges:
         else:
             self._eviction_records[key] = _AssumedChange(group.metadata.uid, text, until_s)
         self._refresh_group(key)
+
+    def avoid_nodes(self, group: Key, text: str, until_s: float = _NEVER) -> None:
+        """Assume that a PodGroup, if it exists, has this annotation of avoided nodes."""
+        known = self._cluster.pod_groups.get(group)
+        if known is not None:
+            self._avoided_nodes[group] = _AssumedChange(known.metadata.uid, text, until_s)
+            self._refresh_group(group)
 
     def is_nominated(self, pod: Key) -> bool:
         return pod in self._nominations
@@ -183,9 +191,9 @@ class AssumedChanges:
             overdue.append([key for key, change in changes.items() if change.until_s <= now_s])
             for key in overdue[-1]:
                 del changes[key]
-        binds, nominations, reservations, evictions, records, lines = overdue
+        binds, nominations, reservations, evictions, records, lines, avoided = overdue
         pods = [*binds, *nominations, *evictions]
-        groups = [*dict.fromkeys((*reservations, *records, *lines))]
+        groups = [*dict.fromkeys((*reservations, *lines, *records, *avoided))]
         for pod in pods:
             self._refresh_pod(pod)
         for group in groups:
@@ -208,7 +216,8 @@ class AssumedChanges:
     def apply_to_group(self, key: Key, seen: PodGroup | None) -> PodGroup | None:
         with_line = _with_annotation(self._lines, LINE, key, seen)
         with_reservation = _with_annotation(self._reservations, RESERVED, key, with_line)
-        shown = _with_annotation(self._eviction_records, EVICTED_BY, key, with_reservation)
+        with_record = _with_annotation(self._eviction_records, EVICTED_BY, key, with_reservation)
+        shown = _with_annotation(self._avoided_nodes, AVOIDED_NODES, key, with_record)
         if shown is seen or seen is None:
             self._seen_groups.pop(key, None)
         else:
@@ -277,6 +286,7 @@ class AssumedChanges:
             self._evictions,
             self._eviction_records,
             self._lines,
+            self._avoided_nodes,
         )
 
 

@@ -30,8 +30,10 @@ from scheduler.state.cache.evictions import (
     SuspendedWorkloads,
     SuspensionNotes,
 )
+from scheduler.state.cache.failed_starts import FailedStarts
 from scheduler.state.cache.incomplete import IncompletePodGroups, LostPods
 from scheduler.state.cache.members import PodGroupMembers, podgroup_key
+from scheduler.state.cache.node_refusals import NodeRefusals
 from scheduler.state.cache.pods_by_gpu import GpuGroups
 from scheduler.state.commands import PodGroupCommands
 from scheduler.state.inputs import Permit, StateOptions
@@ -43,7 +45,7 @@ from trainer_kai.api.device_kinds import ResourceClaim
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key, Object
 from trainer_kai.api.names import RESERVED
-from trainer_kai.api.pod import Pod
+from trainer_kai.api.pod import Pod, kubelet_refusal
 from trainer_kai.api.resources import (
     NODES,
     PODGROUPS,
@@ -93,6 +95,8 @@ class ClusterCache:
         )
         self.api_evictions: Final = ApiEvictions(self._state.api_evictions, lambda: options().now)
         self.lost_pods: Final = LostPods(self.cluster, self.members, self.assumed)
+        self.node_refusals: Final = NodeRefusals(self.cluster, self.members, self.assumed, options)
+        self.failed_starts: Final = FailedStarts(self.cluster, self.node_refusals)
         self._min_pods: Final[dict[Key, int]] = {}  # by PodGroup: it cannot be placed with fewer
         self.creation_failures: Final = PodCreationFailures(
             self.cluster, self.members, self._min_pods
@@ -138,6 +142,8 @@ class ClusterCache:
         event = pod_hint(before, shown, self.scheduler_name)
         if self.api_evictions.note(key, before, shown):
             event = ClusterEvent.ANY  # its PodGroup may have to leave the node whole
+        if shown is not None and self.is_leading and kubelet_refusal(shown):
+            self.node_refusals.note_pod(key, shown)
         if before is not None and self._note_lost_pod(key, before, shown):
             event = ClusterEvent.ANY  # its reserved place has to be written
         self._update_members(key, before, shown)
@@ -185,6 +191,7 @@ class ClusterCache:
     def stop_leading(self, now_s: float) -> None:
         self.is_leading = False
         self.lost_pods.clear()
+        self.node_refusals.clear()
         self.assumed.limit_waits(now_s)
         self.in_flight_evictions.clear()
         self.suspended_workloads.stop_leading()
@@ -316,6 +323,8 @@ class ClusterCache:
         if self.assumed.evicted_uid(key) or not is_lost(before, now):
             return False
         self._note_incomplete(podgroup_key(key, before))
+        if kubelet_refusal(now):
+            return False  # its node is avoided
         return self.is_leading and self.lost_pods.note(key, before)
 
     def _note_incomplete(self, group: Key | None) -> None:

@@ -213,6 +213,20 @@ def shortage_of(group: PodGroup, pods: Iterable[Pod], workload: Workload | None)
     return Shortage(running.total(), needed, all_exist=_is_enough(group, existing + expected))
 
 
+def is_below_minimum(group: PodGroup, pods: Iterable[Pod], workload: Workload | None) -> bool:
+    """Say whether a PodGroup cannot run with the pods that it has on nodes, none or some."""
+    pods = _newest_attempt(group, pods)
+    if not replaces_lost_pods(group, workload) or spec_failure(group) is not None:
+        return False
+    if any(pod.status.phase == "Succeeded" for pod in pods):
+        return False  # the PodGroup is about to end
+    minimums = min_members(group)
+    alive = [pod for pod in pods if not _is_terminating_or_finished(pod)]
+    running = Counter(podset_of(pod, minimums) for pod in alive if pod.spec.node_name)
+    existing = Counter(podset_of(pod, minimums) for pod in alive)
+    return is_short(group, running, existing)
+
+
 def is_short(group: PodGroup, running: Mapping[str, int], existing: Mapping[str, int]) -> bool:
     """Say whether a started PodGroup lacks pods; pods of a later stage are not missing yet."""
     return not _is_enough(group, Counter(running) + _expected(group, existing))

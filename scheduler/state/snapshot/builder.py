@@ -28,6 +28,7 @@ from scheduler.state.inputs import Cluster, ObjectWarning, StateOptions
 from scheduler.state.nodes.node_table import NodeTable
 from scheduler.state.nodes.topologies import TopologyTable
 from scheduler.state.podgroups.attributes import AttributeResolver, Evictability, QuotaScopes
+from scheduler.state.podgroups.avoided_nodes import AvoidedNodes
 from scheduler.state.podgroups.index import PodGroupIndex
 from scheduler.state.podgroups.line import Lines
 from scheduler.state.podgroups.podgroup import PodGroupRecord
@@ -85,6 +86,7 @@ class SnapshotBuilder:
         self._topologies: Final = TopologyTable()
         self._class_table: Final = PodClassTable(options)
         self._pod_table: Final = PodTable(self._class_table, self._nodes, options)
+        self._avoided_nodes: Final = AvoidedNodes(cluster.pod_groups, self._nodes)
         self._podgroup_index: Final = PodGroupIndex(cluster, self._pod_table, options)
         self._reservations: Final = Reservations(self._pod_table, self._nodes)
         self._lines: Final = Lines(cluster.pod_groups)
@@ -140,6 +142,9 @@ class SnapshotBuilder:
         )
         self._read_pods(changes, now)
         to_rebuild |= self._read_topologies(changes)
+        to_rebuild |= self._avoided_nodes.read(
+            changes.pod_groups, now, has_nodes_changed=bool(changes.nodes)
+        )
         self._podgroup_index.begin(changes.suspendables, now)
         self._podgroup_index.update(
             self._pod_table.changed_classes, changes.pod_groups, changes.workloads
@@ -249,6 +254,7 @@ class SnapshotBuilder:
             stale_since=self._cluster.stale_since,
             api_evictions=self._cluster.api_evictions,
             topologies=ConstraintResolver(self._topologies),
+            avoided_nodes=self._avoided_nodes.by_podgroup,
         )
 
     def _read_pods(self, changes: ObjectChanges, now: int) -> None:

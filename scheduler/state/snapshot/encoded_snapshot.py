@@ -342,6 +342,7 @@ class _Dumper:
                 for alternatives in it.node_affinity
             },
             "nominated": self._node(it.nominated_node),
+            "avoided": [(self._node(one.node), one.until) for one in it.avoided_nodes],
             "ports": [
                 _named(encoded.ports, rows) for rows in (it.host_ports, it.conflicting_ports)
             ],

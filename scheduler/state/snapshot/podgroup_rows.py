@@ -234,6 +234,9 @@ class PodGroupTable:
                 row = int(signature[pod_row])
                 row = context.encoding.signatures.row(pod_class) if row == NONE else row
                 signature[pod_row] = context.encoding.signatures.row_with_claims(row, claims, less)
+        for key, pod_row in _avoiding_pods(context):
+            if is_row[pod_row]:
+                signature[pod_row] = _row_avoiding(context, key, int(signature[pod_row]))
         return SnapshotPods(
             signature=signature,
             node=on_node.astype(np.int32),
@@ -306,13 +309,29 @@ def _podset(
         succeeded=record.count_of(name, SUCCEEDED),
         reserved_places=_reserved_places(context, (record.key, name), reserved) if reserved else (),
         expected=expected,
-        expected_signature=signatures.row(record.expected[name][0]) if expected else NONE,
+        expected_signature=_row_avoiding(
+            context, record.key, signatures.row(record.expected[name][0])
+        )
+        if expected
+        else NONE,
         gated=record.count_of(name, GATED),
         leaving=len(leaving_pods(record, name, context.pod_table)),
         running_pods=record.running_pods(name, context.pod_table)
         if has_domains or _needs_pod_rows(record, name, minimum)
         else (),
     )
+
+
+def _avoiding_pods(context: BuildContext) -> "Iterator[tuple[Key, int]]":
+    for key in context.avoided_nodes:
+        record = context.podgroup_index.find(key)
+        for pod_class in record.pod_classes if record else ():
+            yield from ((key, pod_row) for pod_row in pod_class.pod_rows)
+
+
+def _row_avoiding(context: BuildContext, key: Key, row: int) -> int:
+    avoided = context.avoided_nodes.get(key)
+    return context.encoding.signatures.row_avoiding(row, avoided) if avoided else row
 
 
 def _reserved_places(

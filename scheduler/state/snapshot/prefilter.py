@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from scheduler.core.model.podgroup import AvoidedNode
 from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure, QueueLabel
 from scheduler.core.model.resources import NONE, Ints
 from scheduler.state.claims.claim_state import ClaimState
@@ -64,6 +65,7 @@ class BuildContext(NamedTuple):
     stale_since: Mapping[Key, int]  # as observed, by PodGroup
     api_evictions: Mapping[Key, ApiEviction]  # by PodGroup
     topologies: ConstraintResolver
+    avoided_nodes: Mapping[Key, tuple[AvoidedNode, ...]]  # by PodGroup
 
     def constraints_of(self, record: PodGroupRecord) -> ResolvedConstraints:
         """Return in which domains the pods of a PodGroup must or should be.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.core.model.claims import PodClaim
-from scheduler.core.model.podgroup import SchedulingSignature
+from scheduler.core.model.podgroup import AvoidedNode, SchedulingSignature
 from scheduler.core.model.resources import NONE, Ints
 from scheduler.state.claims.claim_table import ClaimTable
 from scheduler.state.constraints.affinity import AffinityTable, HostPortTable
@@ -241,6 +241,10 @@ class SignatureTable:
                 least_queue_request=least and (least[0], least[1], least[2] - less),
             )
         )
+
+    def row_avoiding(self, row: int, avoided_nodes: tuple[AvoidedNode, ...]) -> int:
+        """Return the row of the same pods in a PodGroup that avoids some nodes."""
+        return self._add(replace(self._signatures[row], avoided_nodes=avoided_nodes))
 
     def _find_row(self, pod_class: PodClass) -> int:
         """Return the row of a pod class with the same content, or of a new signature."""

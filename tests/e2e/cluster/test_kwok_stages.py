@@ -6,7 +6,13 @@ from collections.abc import Collection
 from typing import Any
 
 from e2e.cluster.gpu_devices import RESERVATIONS
-from e2e.cluster.kwok_stages import FAIL_SECONDS, READY_SECONDS, RUN_SECONDS, all_stages
+from e2e.cluster.kwok_stages import (
+    FAIL_SECONDS,
+    READY_SECONDS,
+    REFUSING_NODES,
+    RUN_SECONDS,
+    all_stages,
+)
 from e2e.cluster.resources import Obj
 from tests.support.cluster_layout import KWOK
 
@@ -25,6 +31,7 @@ def pod(
     ready: str | None = None,
     deleting: bool = False,
     namespace: str = "default",
+    node: str = "node-0",
 ) -> Obj:
     """Return a pod in one situation; *ready* is the status of its condition, if it has one."""
     annotations = dict.fromkeys(annotated, "1s")
@@ -34,23 +41,25 @@ def pod(
     conditions = [{"type": "Initialized", "status": "True"}]
     if ready is not None:
         conditions.append({"type": "Ready", "status": ready})
-    return {"metadata": metadata, "status": {"phase": phase, "conditions": conditions}}
+    status = {"phase": phase, "conditions": conditions}
+    return {"metadata": metadata, "spec": {"nodeName": node}, "status": status}
 
 
 SITUATIONS = [
-    pod(phase, told, ready=ready, deleting=deleting, namespace=namespace)
+    pod(phase, told, ready=ready, deleting=deleting, namespace=namespace, node=node)
     for count in range(len(ANNOTATED) + 1)
     for told in itertools.combinations(ANNOTATED, count)
     for phase in ("Pending", "Running", "Succeeded", "Failed", "Unknown")
     for ready in (None, "False", "True")
     for deleting in (False, True)
     for namespace in ("default", RESERVATIONS)
+    for node in ("node-0", *REFUSING_NODES)
 ]
 
 
 def test_no_two_stages_match_the_same_pod() -> None:
     """KWOK draws among the stages that match, so chance would decide if there were two."""
-    assert len(SITUATIONS) == 8 * 5 * 3 * 2 * 2
+    assert len(SITUATIONS) == 8 * 5 * 3 * 2 * 2 * 3
 
     drawn = [(found, pod) for pod in SITUATIONS if len(found := stages_of(pod)) > 1]
 
@@ -90,6 +99,7 @@ def values_at(key: str, pod: Obj) -> list[Any]:
     known = {
         ".metadata.deletionTimestamp": [pod["metadata"].get("deletionTimestamp")],
         ".metadata.namespace": [pod["metadata"]["namespace"]],
+        ".spec.nodeName": [pod["spec"]["nodeName"]],
         ".status.phase": [pod["status"]["phase"]],
         IS_READY: [c["status"] for c in pod["status"]["conditions"] if c["type"] == "Ready"],
     }

@@ -160,6 +160,7 @@ class PodInfo:
     share: GpuShare | None = None
     has_malformed_share: bool = False  # 27i
     has_mig_annotation: bool = False  # 27h
+    avoids: frozenset[str] = frozenset()  # nodes: 22a
 
     @property
     def charged(self) -> QueueAmounts:

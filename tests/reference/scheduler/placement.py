@@ -156,6 +156,7 @@ def feasible_if_empty(cluster: ClusterInfo, pod: PodInfo) -> list[NodeInfo]:
 def _is_selected(pod: PodInfo, node_info: NodeInfo) -> bool:
     return (
         node_info.is_schedulable
+        and node_info.name not in pod.avoids
         and tolerates(pod.spec, node_info)
         and selects_node(pod.spec, node_info)
         and matches_gpu_mode(pod, node_info)

@@ -1,5 +1,6 @@
 """From Kubernetes objects to the model of the reference: rules 4 to 6, 12, 13, 19, 21 and 27."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -36,6 +37,7 @@ from tests.reference.scheduler.topology import read_constraints
 
 Obj: TypeAlias = Mapping[str, Any]
 
+_MOST_TRIED = 32  # nodes that refuse pods
 _OVERDUE_S: Final = 120  # seconds
 _MAX_GRACE_S: Final = 3600  # seconds
 _HEALTHY: Final = {
@@ -79,6 +81,7 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
     _read_shards(cluster, by_kind.get("SchedulingShard", ()))
     _read_expected_shares(cluster, memory_of_nodes)
     _read_trainjobs(cluster, by_kind)
+    _read_avoided_nodes(cluster, by_kind)
     cluster.typical = typical_pods(cluster)
     # What exists later may be put on nodes too, and others must see it there.
     expected = [pod for it in cluster.podgroups for pod in it.pods if pod.is_expected]
@@ -147,6 +150,23 @@ def _read_trainjobs(cluster: ClusterInfo, by_kind: Mapping[str, Sequence[Obj]]) 
                 podgroup.is_managed_elsewhere = bool(owners & names)
                 own = [job for job in trainers if _namespaced_name(job) in owners]
                 podgroup.checkpointed_at = "".join(checkpointed_at(job) for job in own)
+
+
+def _read_avoided_nodes(cluster: ClusterInfo, by_kind: Mapping[str, Sequence[Obj]]) -> None:
+    """Set on pods which nodes their PodGroup avoids: rule 22a."""
+    uids = {it["metadata"]["name"]: it["metadata"].get("uid", "") for it in by_kind.get("Node", ())}
+    for group in by_kind.get("PodGroup", ()):
+        meta = group["metadata"]
+        text = meta.get("annotations", {}).get("trainer-kai.dev/avoided-nodes", "{}")
+        avoided = {
+            name
+            for name, it in json.loads(text).items()
+            if it["until"] > cluster.now and it["uid"] == uids.get(name)
+        }
+        if len(avoided) >= _MOST_TRIED:
+            avoided = {*uids}
+        for pod in (pod for it in cluster.podgroups if it.uid == meta["uid"] for pod in it.pods):
+            pod.avoids = frozenset(avoided)
 
 
 def _budget(raw: Obj, pods: Sequence[tuple[Obj, PodInfo]]) -> DisruptionBudget:

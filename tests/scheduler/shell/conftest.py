@@ -25,8 +25,10 @@ from scheduler.shell.bind.volumes import VolumeStep
 from scheduler.shell.bind.writes import LimitedWrites
 from scheduler.shell.cycle import CommandExecutor, Cycle
 from scheduler.shell.evict.evictor import Evictor, TerminationGraceLimiter
+from scheduler.shell.evict.refused_pods import RefusedPodController
 from scheduler.shell.evict.stale_gang_observer import StaleGangController
 from scheduler.shell.evict.suspend_resume import Suspender
+from scheduler.shell.evict.whole_workload import WorkloadEvictor
 from scheduler.shell.queue_access import NotifyingExecutor, QueueAccessReviews
 from scheduler.shell.report.status import StatusReporter
 from scheduler.state.cache.cache import ClusterCache
@@ -36,6 +38,7 @@ from tests.support.state.objects import queue
 from trainer_kai.api.names import GPU
 from trainer_kai.kube.client import RetryPolicy
 from trainer_kai.kube.events import EventApi, EventRecorder, EventSettings
+from trainer_kai.policy.podgroups.avoided_nodes import AvoidTimes
 from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
 from trainer_kai.service.settings import UnannotatedAccess
@@ -54,6 +57,7 @@ class SchedulerHarness:
         self.api = api or FakeCluster()
         self.metrics = Metrics()
         self.reviews_access = unannotated is not None
+        self.avoid_times = AvoidTimes(300, 14_400)
         self.cache = ClusterCache(
             lambda: StateOptions(
                 now=int(self.api.clock.now().timestamp()),
@@ -63,6 +67,7 @@ class SchedulerHarness:
                 relocates_by_default=False,
                 needs_permission=self.reviews_access,
                 default_access=unannotated or "open",
+                avoid_times=self.avoid_times,
             )
         )
         self.share_options = ShareOptions(gpu_resources=(GPU,))
@@ -97,9 +102,11 @@ class SchedulerHarness:
         steps = BindSteps((VolumeStep(client, cache), self.shares, claims, *self.more_steps), log)
         parts = BinderParts(evictor.evict_all, steps, writes, self.recorder)
         self.binder = Binder(client, cache, parts, self.cycle, metrics, log)
+        workloads = WorkloadEvictor(cache, client.clock, self.shares.gpus_of, self.binder.execute)
         self.reservations = ReservationController(
-            client, cache, self.shares, self.binder.execute, self.recorder, log
+            client, cache, self.shares, workloads, self.recorder, log
         )
+        self.refused_pods = RefusedPodController(client, cache, workloads, self.recorder, log)
         self.stale_gangs = StaleGangController(client, cache, self.cycle.wake, self.recorder, log)
         self.termination_limiter = TerminationGraceLimiter(client, cache, MOST_GRACE_S, log)
 
@@ -164,6 +171,7 @@ class SchedulerHarness:
             self.stale_gangs.run(),
             self.termination_limiter.run(),
             self.reservations.run(),
+            self.refused_pods.run(),
             self.releaser.run(),
             self.cycle.run(binder, self.reporter),
         )

@@ -42,7 +42,7 @@ def node(name: str, *, labels: Fields | None = None, spec: Any = None, **has: An
     """Return a node with room for everything; `gpu` and `has` say otherwise."""
     gpus = {"nvidia.com/gpu": str(has.pop("gpu", 8))}
     amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", **gpus, **has.pop("has", {})}
-    meta = {"labels": labels or {}}
+    meta = {"labels": labels or {}, **has.pop("meta", {})}
     status = {"allocatable": amounts, "conditions": has.pop("conditions", [])}
     return make_object("Node", name, meta, spec=spec or {}, status=status)
 

@@ -54,6 +54,9 @@ _AFTER: Final = {
     "replicas": 1,
     "count": 1,
 }
+_AVOIDED: Final = json.dumps(
+    {"a": {"until": "2026-01-05T08:00:30Z"}, "b": {"uid": "", "until": "2026-01-05T08:10:00Z"}}
+)
 _CLAIMED: Final = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
 _ANTICIPATED: Final = [
     {},
@@ -94,6 +97,7 @@ _OWNERS: Final[list[list[Fields]]] = [
     [{**_TRAINJOB, "name": "k", "controller": True}],
 ]
 _AN_HOUR_AGO: Final = "2026-01-05T07:00:00Z"
+_STARTS: Final = ["", "", _AN_HOUR_AGO, "wrong"]
 _EVICTED: Final = json.dumps({"trainJob": "t", "podGroup": "x"})
 _PLACED: Final = {"type": "PodScheduled", "status": "True", "lastTransitionTime": _AN_HOUR_AGO}
 
@@ -116,9 +120,8 @@ def _podgroups_and_jobsets(draw: st.DrawFn) -> Fields:
     annotations = {
         "trainer-kai.dev/anticipated": json.dumps(draw(st.sampled_from(_ANTICIPATED))),
         "trainer-kai.dev/reserved": draw(st.sampled_from(_RESERVED)),
-        "kai.scheduler/last-start-timestamp": draw(
-            st.sampled_from(["", "", _AN_HOUR_AGO, "wrong"])
-        ),
+        "trainer-kai.dev/avoided-nodes": draw(st.sampled_from(["", "", "{", _AVOIDED])),
+        "kai.scheduler/last-start-timestamp": draw(st.sampled_from(_STARTS)),
         "kai.scheduler/last-eviction-timestamp": draw(st.sampled_from(["", _AN_HOUR_AGO])),
         "trainer-kai.dev/evicted-by": draw(st.sampled_from(["", "", "{", _EVICTED])),
     }

@@ -183,6 +183,10 @@ _POD_TRANSITIONS: Final = [
     ),
 ]
 
+_AVOIDED = {"a": {"until": "2026-01-05T08:00:30Z"}, "0": {"until": "2026-01-05T09:00:00Z"}}
+_AVOIDING = group(
+    "g", meta={"annotations": {"trainer-kai.dev/avoided-nodes": json.dumps(_AVOIDED)}}
+)
 _NODE_TRANSITIONS: Final = [
     Transition(
         "a node comes first",
@@ -194,6 +198,17 @@ _NODE_TRANSITIONS: Final = [
         [pod("p", node="b"), pod("q", node="c")],
         [deleted(node("b")), node("c")],
     ),
+    Transition(
+        "an avoided node is made anew",
+        [_AVOIDING, pod("p", "g"), pod("q")],
+        [node("a", meta={"uid": "z"})],
+    ),
+    Transition("an avoided node goes", [_AVOIDING, pod("p", "g")], [deleted(node("a"))]),
+    Transition(
+        "a node is avoided", [group("g"), pod("p", "g"), pod("q", "g", node="a")], [_AVOIDING]
+    ),
+    Transition("a node is avoided no longer", [_AVOIDING, pod("p", "g")], [group("g")]),
+    Transition("the time of an avoided node ends", [_AVOIDING, pod("p", "g")], [], seconds=60),
     Transition(
         "a promised node comes",
         [group("g"), pod("p", "g", status={"nominatedNodeName": "c"})],

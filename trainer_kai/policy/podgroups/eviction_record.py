@@ -35,6 +35,7 @@ _RULES: Final = MappingProxyType(
         Action.QUEUE_DRAIN: "20c",
         Action.NODE_LEAVING: "40h",
         "gpureservationlost": "27j",
+        "noderefusedpod": "22b",
     }
 )
 
@@ -116,7 +117,7 @@ class LastEviction(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """
 
     at: str = ""  # RFC 3339
-    action: str = ""  # an action of a plan, or gpureservationlost
+    action: str = ""  # an action of a plan, gpureservationlost or noderefusedpod
     rule: str = ""  # its number in docs/rules.md
     queue: str = ""
     preemptor: str = msgspec.field(name="for", default="")  # the PodGroup, or the pod without one

@@ -111,6 +111,8 @@ reservation_pods.cdi
 leaving_nodes.taints
 leaving_nodes.conditions
 leaving_nodes.non_preemptible
+avoided_nodes.first_s
+avoided_nodes.most_s
 {{- end }}
 {{- define "trainer-kai.noEffect" -}}
 webhook.image

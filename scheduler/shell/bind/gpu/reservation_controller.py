@@ -9,7 +9,6 @@ The pods that this process is binding are the binder's.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -23,11 +22,11 @@ from scheduler.shell.bind.gpu.reservation_manifest import (
 from scheduler.shell.bind.gpu.reserve_device import DeviceNotReserved
 from scheduler.shell.bind.gpu.share_step import GpuShareStep
 from scheduler.shell.event_objects import event_object
+from scheduler.shell.evict.whole_workload import WorkloadEvictor
 from scheduler.state.cache.cache import ClusterCache
-from scheduler.state.commands import PlannedEviction, PodGroupCommands, SuspendableId
-from scheduler.state.inputs import epoch_s
+from scheduler.state.commands import SuspendableId
 from trainer_kai.api.meta import Key, Meta
-from trainer_kai.api.names import GPU_DEVICES, LAST_CHECKPOINT, POD_GROUP, RECEIVED_TYPE
+from trainer_kai.api.names import GPU_DEVICES, POD_GROUP, RECEIVED_TYPE
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import PODS
 from trainer_kai.kube.client import Client
@@ -35,8 +34,6 @@ from trainer_kai.kube.events import EventRecorder
 from trainer_kai.kube.rest.request import DeleteOptions
 from trainer_kai.kube.rest.response import Conflict, NotFound
 from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
-
-EvictWorkload: TypeAlias = Callable[[PodGroupCommands], Awaitable[None]]
 
 _Item: TypeAlias = GpuPlace | Key  # a shared GPU, or a pod with leftovers
 _ACTION: Final = "gpureservationlost"
@@ -58,17 +55,16 @@ class ReservationController:
         client: Client,
         cache: ClusterCache,
         shares: GpuShareStep,
-        evict: EvictWorkload,
+        workloads: WorkloadEvictor,
         recorder: EventRecorder,
         log: FilteringBoundLogger,
     ) -> None:
-        """*evict* carries out commands with an eviction, as for a plan."""
         self._client: Final = client
         self._cache: Final = cache
         self._groups: Final = cache.gpu_groups
         self._reservations: Final = shares.reservations
         self._shares: Final = shares
-        self._evict: Final = evict
+        self._workloads: Final = workloads
         self._recorder: Final = recorder
         self._log: Final = log
         self._queue: Final = WorkQueue[_Item](self._reconcile, _QUEUE, client.clock, log)
@@ -203,7 +199,7 @@ class ReservationController:
             else:
                 await self._delete_user(meta, reason)
         for owner, (group, reason) in workloads.items():
-            await self._evict_workload(owner, group, reason)
+            await self._workloads.evict(owner, group, _ACTION, reason)
 
     async def _delete_user(self, meta: Meta, reason: str) -> None:
         try:
@@ -216,43 +212,6 @@ class ReservationController:
         message = f"{reason}. {then}"
         self._recorder.post(event_object(PODS, meta), "GpuReservationLost", message, "Warning")
         self._log.warning("pod deleted", pod=str(meta.key), reason=reason)
-
-    async def _evict_workload(self, owner: SuspendableId, group: Key, reason: str) -> None:
-        """Evict all PodGroups of a workload, if that is not being done."""
-        cache = self._cache
-        groups = [it for it in cache.cluster.pod_groups if self._owner_of(it) == owner]
-        groups.sort(key=lambda it: (it != group, it))
-        pods = tuple(pod for it in groups for pod in cache.members.placed_pods(it))
-        if any(cache.assumed.evicted_uid(pod) for pod in pods):
-            return
-        gpus, lost_work = self._lost(owner, pods)
-        podgroup = cache.cluster.pod_groups.get(group)
-        eviction = PlannedEviction(
-            tuple(groups),
-            pods,
-            _ACTION,
-            None,
-            reason,
-            0,
-            lost_work,
-            queue=podgroup.spec.queue if podgroup else "",
-            evicted_gpus=gpus,
-        )
-        commands = PodGroupCommands(group, None, (), (), None, (eviction,))
-        await self._evict(cache.assume(commands))
-
-    def _lost(self, owner: SuspendableId, pods: tuple[Key, ...]) -> tuple[int, int]:
-        """Return the GPUs that pods have, in thousandths, and their GPU-seconds that are lost."""
-        cluster, now_s = self._cache.cluster, self._client.clock.now().timestamp()
-        found = self._cache.suspended_workloads.find(owner.key)
-        saved_s = epoch_s(found.metadata.annotations.get(LAST_CHECKPOINT, "")) if found else None
-        gpus, lost_work = 0, 0.0
-        for pod in (cluster.pods[key] for key in pods if key in cluster.pods):
-            since_s = max(epoch_s(pod.metadata.creation_timestamp) or 0, saved_s or 0)
-            own = self._shares.gpus_of(pod)
-            gpus += own
-            lost_work += own * max(now_s - since_s, 0) / 1000
-        return gpus, int(lost_work)
 
     def _owner_of(self, group: Key) -> SuspendableId | None:
         return self._cache.in_flight_evictions.suspendable_id(group)

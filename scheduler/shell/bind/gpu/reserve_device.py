@@ -55,6 +55,7 @@ class DeviceNotReserved(StepFailed):
         details = ErrorDetails(f"RESERVE GPU {place}", 409, "NotReserved", message)
         super().__init__(details, "GpuReservationFailed")
         self.outcome = outcome
+        self.is_of_node: Final = outcome != "failed"  # another node may do better
 
 
 class _ContainerImage(msgspec.Struct, frozen=True):

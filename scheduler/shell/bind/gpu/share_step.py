@@ -94,6 +94,9 @@ class GpuShareStep(BindStep):
         failures = {it.pod: outcome for it, outcome in pairs if outcome is not None}
         for pod, error in failures.items():
             self._log.warning("gpu not reserved", pod=str(pod), error=str(error))
+            if isinstance(error, DeviceNotReserved) and error.is_of_node:
+                node = next(it.node for it in binds if it.pod == pod)
+                self._cache.node_refusals.note_node(commands.group, node, error.message)
         return failures
 
     async def _reserve(self, key: Key, places: list[GpuPlace]) -> ApiError | None:

@@ -26,6 +26,7 @@ from trainer_kai.policy.duplicate_scheduler import (
     duplicate_scheduler_objects,
     lease_duration_s,
 )
+from trainer_kai.policy.podgroups.avoided_nodes import AvoidedNodeRecord
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -138,8 +139,11 @@ class DryRun(NamedTuple):
 
 
 class PodGroupQueue(NamedTuple):
+    """A PodGroup with its queue, and the nodes that refused pods of it."""
+
     name: str
     queue: str
+    avoided_nodes: Mapping[str, AvoidedNodeRecord] = {}
 
 
 class NodeFacts(NamedTuple):

@@ -17,6 +17,7 @@ from trainer_kai.api.names import (
     ADMISSION_REGISTRATION,
     AMD_GPU,
     API_EXTENSIONS,
+    AVOIDED_NODES,
     CPU_WORKER,
     GPU,
     GPU_WORKER,
@@ -52,6 +53,7 @@ from trainer_kai.kube.client import Client
 from trainer_kai.kube.process.tasks import finish_within
 from trainer_kai.kube.rest.request import Request, Selection
 from trainer_kai.kube.rest.response import Forbidden, NotFound
+from trainer_kai.policy.podgroups.avoided_nodes import read_avoided_nodes
 
 _LIMIT_S: Final = 30.0  # for all of it
 _RENEW_WAIT_S: Final = 4.0  # a leader renews its Lease more often
@@ -82,7 +84,14 @@ class _Node(msgspec.Struct, frozen=True, gc=False):
 
 
 def _podgroup_queues(groups: list[_PartialPodGroup]) -> Sequence[PodGroupQueue]:
-    return [PodGroupQueue(str(it.metadata.key), it.spec.queue) for it in groups]
+    return [
+        PodGroupQueue(
+            str(it.metadata.key),
+            it.spec.queue,
+            read_avoided_nodes(it.metadata.annotations.get(AVOIDED_NODES, "")),
+        )
+        for it in groups
+    ]
 
 
 def _node_facts(nodes: list[_Node]) -> NodeFacts:

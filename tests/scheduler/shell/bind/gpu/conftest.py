@@ -32,7 +32,8 @@ class SharingHarness(SchedulerHarness):
     def __init__(self) -> None:
         super().__init__()
         self.is_agent_silent = False
-        self.rejects = False  # the kubelet refuses reservation pods
+        self.rejects = False  # the kubelets refuse reservation pods
+        self.rejecting_node = ""  # only its kubelet does
 
     def reservation_pods(self) -> list[Fields]:
         return [*self._reservation_pods()]
@@ -52,7 +53,7 @@ class SharingHarness(SchedulerHarness):
     def _work_as_agents(self) -> None:
         for it in self.reservation_pods():
             annotations = it["metadata"].get("annotations", {})
-            if self.rejects:
+            if self.rejects or it["spec"]["nodeName"] == self.rejecting_node:
                 self.api.put({**it, "status": _REJECTED})
             elif not self.is_agent_silent and DEVICE not in annotations:
                 device = f"GPU-{it['spec']['nodeName']}-{self._free_device(it)}"

@@ -6,6 +6,7 @@ from scheduler.shell.bind.gpu.share_step import ShareOptions
 from tests.scheduler.shell.bind.gpu.conftest import DEVICE, GROUP, SharingHarness, share
 from tests.support.state.objects import group, node, pod
 from trainer_kai.api.names import GPU
+from trainer_kai.policy.podgroups.avoided_nodes import AvoidTimes
 
 _RESERVED = "post pods"
 _RELEASED = "delete pods gpu-"
@@ -250,6 +251,7 @@ async def test_a_gang_without_all_its_gpus_binds_no_pod(sharing: SharingHarness)
     sharing.api.put(node("a", gpu=1), node("b", gpu=1), group("g", minMember=2))
     sharing.api.put(share("p", "0.9", group="g"), share("r", "0.9", group="g"))
     sharing.is_agent_silent = True
+    sharing.avoid_times = AvoidTimes(20, 50)
     async with sharing.leading():
         await sharing.advance(1)
         ready = sharing.reservation_pods()[0]
@@ -260,3 +262,24 @@ async def test_a_gang_without_all_its_gpus_binds_no_pod(sharing: SharingHarness)
         await sharing.advance(60)
 
         assert {"p", "r"} <= sharing.api.node_of_pods().keys()
+
+
+@pytest.mark.parametrize("is_rejected", [False, True], ids=["no device in time", "refused"])
+async def test_its_podgroup_gets_the_gpu_of_another_node(
+    sharing: SharingHarness, is_rejected: bool
+) -> None:
+    """The node that gave its reservation pod no GPU is avoided, by this PodGroup alone."""
+    sharing.api.put(node("a", gpu=1), node("b", gpu=1), group("g"), share("p", group="g"))
+    sharing.is_agent_silent, sharing.rejecting_node = not is_rejected, "a" * is_rejected
+    async with sharing.leading():
+        while "NodeAvoided" not in {it["reason"] for it in sharing.api.events}:
+            await sharing.advance(0.5)
+        sharing.is_agent_silent = False
+        await sharing.advance(5)
+        assert sharing.api.node_of_pods()["p"] == "b"
+        sharing.rejecting_node = ""
+        sharing.api.put(share("r", "0.9"))
+        await sharing.advance(5)
+        assert sharing.api.node_of_pods()["r"] == "a"
+    events = [it for it in sharing.api.events if it["reason"] == "NodeAvoided"]
+    assert events[0]["message"].startswith("Node a is of no use: the reservation pod ")

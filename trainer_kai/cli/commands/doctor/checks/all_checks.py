@@ -14,6 +14,7 @@ from trainer_kai.api.resources import Resource
 from trainer_kai.cli.commands.doctor.checks import (
     admission_policies,
     api_kinds,
+    avoided_nodes,
     certificates,
     dry_runs,
     gpu_sharing,
@@ -168,6 +169,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     ),
     "priority classes": _reads(lambda it: it.priority_classes, queues.check_priority_classes),
     "nodes": _reads(lambda it: it.nodes, queues.check_nodes),
+    "avoided nodes": _reads(lambda it: it.podgroup_queues, avoided_nodes.check_avoided_nodes),
 }
 
 

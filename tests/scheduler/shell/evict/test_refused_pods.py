@@ -1,0 +1,316 @@
+"""Pods that a kubelet refuses: the node is avoided, and the gang starts anew elsewhere."""
+
+import json
+from typing import Any, Final
+
+import pytest
+
+from tests.scheduler.shell.conftest import SchedulerHarness
+from tests.scheduler.shell.evict.evictions import is_suspended
+from tests.support.case import Case, ids
+from tests.support.fakes.fake_cluster import Fields
+from tests.support.state.objects import gang, node, pod, queue, trainjob
+from trainer_kai.api.cluster_kinds import Event
+from trainer_kai.api.decode import decode
+from trainer_kai.api.meta import Key
+from trainer_kai.policy.podgroups.avoided_nodes import AvoidTimes
+
+REASON: Final = "OutOfnvidia.com/gpu"
+
+
+def job(failed: int = 1) -> Fields:
+    """Return the Job of the TrainJob, with its counter."""
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "x", "uid": "x"}
+    labels = {
+        "jobset.sigs.k8s.io/jobset-name": "x",
+        "jobset.sigs.k8s.io/replicatedjob-name": "n",
+    }
+    meta = {"uid": "x-n-0", "labels": labels, "ownerReferences": [{**owner, "controller": True}]}
+    spec = {"completions": 2, "parallelism": 2, "suspend": True}
+    return {
+        "kind": "Job",
+        "metadata": {"name": "x-n-0", "namespace": "ns", **meta},
+        "spec": spec,
+        "status": {"failed": failed},
+    }
+
+
+def start(harness: SchedulerHarness, *nodes: str) -> None:
+    harness.api.put(queue("borrower"), *(node(it) for it in nodes), *trainjob("x", ""))
+
+
+def refuse(harness: SchedulerHarness, name: str, reason: str = REASON) -> None:
+    """Do what a kubelet does that does not admit a pod."""
+    found = harness.api.get("Pod", name)
+    at = harness.api.clock.now().isoformat(timespec="seconds")
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at}
+    status = {"phase": "Failed", "reason": reason, "conditions": [scheduled]}
+    meta = {"creationTimestamp": at, **found["metadata"]}
+    harness.api.put({**found, "kind": "Pod", "metadata": meta, "status": status})
+
+
+def avoided(harness: SchedulerHarness, name: str = "pg-x") -> dict[str, Any]:
+    notes = harness.api.get("PodGroup", name)["metadata"].get("annotations", {})
+    found: dict[str, Any] = json.loads(notes.get("trainer-kai.dev/avoided-nodes", "{}"))
+    return found
+
+
+def recreate_pods(harness: SchedulerHarness) -> None:
+    for it in trainjob("x", "")[3:]:
+        harness.api.put({**it, "metadata": {**it["metadata"], "uid": f"{it['metadata']['name']}-"}})
+
+
+async def test_the_gang_starts_anew_elsewhere(harness: SchedulerHarness) -> None:
+    """Whole: its Job is recreated, so that nothing counts the refused pod."""
+    start(harness, "a", "b")
+    harness.api.put(job())
+    async with harness.leading():
+        await harness.advance(1)
+        assert harness.api.node_of_pods() == {"x0": "a", "x1": "a"}
+        refuse(harness, "x0")
+        await harness.advance(1)
+        assert [*avoided(harness)] == ["a"]
+        assert is_suspended(harness)
+        jobset = harness.api.get("JobSet", "x")
+        harness.api.put({**jobset, "kind": "JobSet", "spec": {**jobset["spec"], "suspend": True}})
+        harness.api.delete("Pod", "x1")  # what was refused stays as long as its Job
+        await harness.advance(3)
+        assert "delete jobs x-n-0" in harness.api.written()
+        assert is_suspended(harness)
+        harness.api.delete("Pod", "x0")
+        harness.api.put({**job(failed=0), "metadata": {**job()["metadata"], "uid": "other"}})
+        await harness.advance(3)
+        assert not is_suspended(harness)
+        recreate_pods(harness)
+        await harness.advance(1)
+        assert harness.api.node_of_pods() == {"x0": "b", "x1": "b"}
+    (event,) = [
+        it
+        for it in harness.api.events
+        if it["reason"] == "NodeAvoided" and it["involvedObject"]["kind"] == "TrainJob"
+    ]
+    assert event["type"] == "Warning"
+    assert event["message"].startswith(
+        f"Node a refused pod x0 ({REASON}). The PodGroup avoids the node until "
+    )
+    record = json.loads(
+        harness.api.get("PodGroup", "pg-x")["metadata"]["annotations"][
+            "trainer-kai.dev/last-eviction"
+        ]
+    )
+    assert (record["action"], record["rule"]) == ("noderefusedpod", "22b")
+
+
+async def test_each_refused_pod_is_marked_at_once(harness: SchedulerHarness) -> None:
+    """As a disruption, which the podFailurePolicy of a Job may ignore; once."""
+    harness.api.put(node("a"), node("b"), *gang("g", 2))
+    async with harness.leading():
+        await harness.advance(1)
+        for name in ("g0", "g1"):
+            refuse(harness, name)
+        await harness.advance(0.1)
+        for name in ("g0", "g1"):
+            (found,) = [
+                it
+                for it in harness.api.get("Pod", name)["status"]["conditions"]
+                if it["type"] == "DisruptionTarget"
+            ]
+            assert (found["status"], found["reason"]) == ("True", "RefusedByNode")
+            assert found["message"] == f"Node a refused the pod ({REASON})"
+        await harness.advance(5)
+        assert harness.api.written().count("patch pods/status g0") == 1
+
+
+async def test_what_has_succeeded_is_kept(harness: SchedulerHarness) -> None:
+    """A Job with more rounds: its counter of failures stays, and so does what it has done."""
+    start(harness, "a", "b")
+    done = job()
+    done["spec"]["completions"], done["status"]["succeeded"] = 10, 4
+    harness.api.put(done)
+    async with harness.leading():
+        await harness.advance(1)
+        refuse(harness, "x0")
+        await harness.advance(1)
+        assert is_suspended(harness)
+        jobset = harness.api.get("JobSet", "x")
+        harness.api.put({**jobset, "kind": "JobSet", "spec": {**jobset["spec"], "suspend": True}})
+        harness.api.delete("Pod", "x1")
+        await harness.advance(3)
+        assert not is_suspended(harness)
+        assert "delete jobs x-n-0" not in harness.api.written()
+
+
+async def test_it_is_avoided_before_it_is_written(harness: SchedulerHarness) -> None:
+    """A plan that comes first places no pod there; the write is tried again."""
+    harness.api.put(node("a"), node("b"), *gang("g", 2))
+    harness.api.refuse_with = lambda what: 500 if what == "patch podgroups g" else None
+    async with harness.leading():
+        await harness.advance(1)
+        refuse(harness, "g0")
+        harness.api.put(pod("g2", "g"))
+        await harness.advance(1)
+        assert harness.api.node_of_pods()["g2"] == "b"
+        assert avoided(harness, "g") == {}
+        harness.api.refuse_with = lambda _: None
+        await harness.advance(30)
+        assert [*avoided(harness, "g")] == ["a"]
+
+
+@pytest.mark.parametrize("reason", ["Evicted", "Error", "", "DeadlineExceeded", "NodeShutdown"])
+async def test_other_failures_are_no_refusals(harness: SchedulerHarness, reason: str) -> None:
+    """The program of a pod, or the end of a node, says nothing about the next pod there."""
+    harness.api.put(node("a"), node("b"), *gang("g", 2))
+    async with harness.leading():
+        await harness.advance(1)
+        refuse(harness, "g0", reason)
+        harness.api.put(pod("g2", "g"))
+        await harness.advance(1)
+        assert harness.api.node_of_pods()["g2"] == "a"
+        assert avoided(harness, "g") == {}
+
+
+async def test_only_its_own_podgroup_avoids_it(harness: SchedulerHarness) -> None:
+    """A tenant can keep no other one from a node."""
+    harness.api.put(node("a"), node("b"), *gang("g", 1), *gang("h", 1))
+    async with harness.leading():
+        await harness.advance(1)
+        refuse(harness, "g0")
+        await harness.advance(1)
+        harness.api.put(pod("h1", "h"), pod("g1", "g"))
+        await harness.advance(1)
+        nodes = harness.api.node_of_pods()
+        assert (nodes["h1"], nodes["g1"]) == ("a", "b")
+
+
+async def test_the_time_grows(harness: SchedulerHarness) -> None:
+    """The refused pods stay as objects, and each counts once; another leader knows all of it."""
+    harness.avoid_times = AvoidTimes(20, 50)
+    harness.api.put(node("a"), *gang("g", 1))
+    async with harness.leading():
+        for number, seconds in enumerate((20, 40, 50)):
+            await harness.advance(1)
+            refuse(harness, f"g{number}")
+            await harness.advance(1)
+            (found,) = avoided(harness, "g").values()
+            assert found.get("times", 1) == number + 1
+            harness.api.put(pod(f"g{number + 1}", "g"))
+            await harness.advance(seconds - 8)
+            assert f"g{number + 1}" not in harness.api.node_of_pods()
+            await harness.advance(14)
+            assert harness.api.node_of_pods()[f"g{number + 1}"] == "a"
+    before, successor = avoided(harness, "g"), harness.successor()
+    successor.avoid_times = harness.avoid_times
+    async with successor.leading():
+        await harness.advance(5)
+    assert avoided(harness, "g") == before
+
+
+async def test_the_next_leader_writes_it(harness: SchedulerHarness) -> None:
+    """The process ended before it wrote anything."""
+    start(harness, "a", "b")
+    harness.api.put(job())
+    for name in ("x0", "x1"):
+        found = harness.api.get("Pod", name)
+        harness.api.put({**found, "kind": "Pod", "spec": {**found["spec"], "nodeName": "a"}})
+    refuse(harness, "x0")
+    async with harness.leading():
+        await harness.advance(1)
+        assert [*avoided(harness)] == ["a"]
+        assert is_suspended(harness)
+
+
+async def test_a_gang_with_its_minimum_goes_on(harness: SchedulerHarness) -> None:
+    """One pod that can be spared was refused: no pod that runs is evicted for that."""
+    start(harness, "a", "b")
+    podgroup = harness.api.get("PodGroup", "pg-x")
+    harness.api.put({**podgroup, "kind": "PodGroup", "spec": {**podgroup["spec"], "minMember": 1}})
+    async with harness.leading():
+        await harness.advance(1)
+        refuse(harness, "x0")
+        await harness.advance(5)
+        assert [*avoided(harness)] == ["a"]
+        assert not is_suspended(harness)
+
+
+async def test_all_nodes_refuse(harness: SchedulerHarness) -> None:
+    """The PodGroup waits, says until when, and is not tried again and again."""
+    harness.api.put(node("a"), *gang("g", 1))
+    async with harness.leading():
+        await harness.advance(1)
+        refuse(harness, "g0")
+        harness.api.put(pod("g1", "g"))
+        await harness.advance(60)
+        written = harness.api.written()
+        assert [it for it in written if it.startswith("bind")] == ["bind g0 to a"]
+        (condition,) = harness.api.get("PodGroup", "g")["status"]["schedulingConditions"]
+        assert "avoided because it refused a pod of the PodGroup (a; until " in condition["message"]
+        assert len([it for it in harness.api.events if it["reason"] == "NodeAvoided"]) == 1
+
+
+def failed_start(
+    harness: SchedulerHarness, name: str, number: int, count: int = 1, **more: Any
+) -> None:
+    """Report as a kubelet does that the sandbox of a pod cannot be created."""
+    involved = {"kind": "Pod", "namespace": "ns", "name": name, "uid": name}
+    event = {
+        "metadata": {"name": f"{name}.{number}", "namespace": "ns"},
+        "involvedObject": involved,
+        "reason": "FailedCreatePodSandBox",
+        "message": "Failed to create pod sandbox: nvidia-container-cli: no driver",
+        "count": count,
+        **more,
+    }
+    decoded = decode(Event, json.dumps(event).encode())
+    harness.cache.failed_starts.update(Key("ns", f"{name}.{number}"), decoded)
+
+
+async def test_a_pod_that_cannot_start_three_times(harness: SchedulerHarness) -> None:
+    """It holds its GPUs on the node: its gang starts anew elsewhere, whole."""
+    start(harness, "a", "b")
+    async with harness.leading():
+        await harness.advance(1)
+        for number in (1, 2, 2):
+            failed_start(harness, "x0", number)
+        await harness.advance(1)
+        assert avoided(harness) == {}
+        failed_start(harness, "x0", 2, count=2)
+        await harness.advance(1)
+        assert [*avoided(harness)] == ["a"]
+        assert is_suspended(harness)
+    messages = [it["message"] for it in harness.api.events if it["reason"] == "NodeAvoided"]
+    assert messages[0].startswith("Node a cannot start pod x0: Failed to create pod sandbox: nvid")
+
+
+OTHER_EVENTS: Final[list[Case[dict[str, Any], None]]] = [
+    Case("an image that cannot be pulled", {"reason": "Failed"}, None),
+    Case("another pod of that name", {"involvedObject": {"kind": "Pod", "name": "g0"}}, None),
+    Case("of no pod", {"involvedObject": {"kind": "Job", "name": "g0", "uid": "g0"}}, None),
+]
+
+
+@pytest.mark.parametrize("case", OTHER_EVENTS, ids=ids)
+async def test_other_events_say_nothing_about_a_node(
+    harness: SchedulerHarness, case: Case[dict[str, Any], None]
+) -> None:
+    harness.api.put(node("a"), *gang("g", 1))
+    async with harness.leading():
+        await harness.advance(1)
+        for number in range(4):
+            failed_start(harness, "g0", number, **case.given)
+        found = harness.api.get("Pod", "g0")
+        harness.api.put({**found, "kind": "Pod", "status": {"phase": "Running"}})
+        for number in range(4):
+            failed_start(harness, "g0", number)  # it has started since
+        await harness.advance(1)
+        assert avoided(harness, "g") == {}
+
+
+async def test_few_pods_that_cannot_start_are_known(harness: SchedulerHarness) -> None:
+    """A user may have very many."""
+    harness.api.put(node("a", has={"pods": "900"}), *(pod(f"p{n}", node="a") for n in range(600)))
+    async with harness.leading():
+        for number in range(600):
+            found = harness.api.get("Pod", f"p{number}")
+            harness.api.put({**found, "kind": "Pod", "status": {"phase": "Pending"}})
+            failed_start(harness, f"p{number}", 1)
+        assert len(harness.cache.failed_starts) == 500
