@@ -34,6 +34,7 @@ from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.result import Plan, Policies
 from scheduler.core.plan import PlanLimits, plan
 from scheduler.shell.evict.rate_limit import EvictionRateLimiter, recorded_evictions
+from scheduler.shell.report.asks import NO_ASKS, AskInput, AskPolicy, restored_asks
 from scheduler.shell.report.plan_report import PlanReport, plan_report
 from scheduler.shell.report.unusable_gpu_gauges import UnusableGpuGauges
 from scheduler.state.cache.cache import ClusterCache
@@ -85,6 +86,7 @@ class _PlanInput(NamedTuple):
     in_flight_evictions: Mapping[Key, PlannedEvictions]
     creation_failures: Mapping[Key, CreationFailure]
     limits: PlanLimits
+    asks: AskInput | None
 
 
 class Cycle:
@@ -98,6 +100,8 @@ class Cycle:
         offload: Offload = asyncio.to_thread,
     ) -> None:
         """*offload* runs a plan in a thread, so that it does not block the event loop."""
+        self.ask_policy: AskPolicy | None = None  # where an autoscaler adds nodes
+        self._asks = NO_ASKS
         self._rate_limiter = EvictionRateLimiter(clock)
         self._has_restored_evictions = False  # evictions from before this process led
         self._cache = cache
@@ -159,6 +163,8 @@ class Cycle:
     async def run(self, binder: CommandExecutor, reporter: ReportReceiver) -> None:
         """Run cycles as long as this process leads; at the end wait for commands in flight."""
         self._has_restored_evictions = False
+        groups = self._cache.cluster.pod_groups.values()
+        self._asks = restored_asks(groups, int(self._clock.now().timestamp()))
         self.replan()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick())
@@ -197,8 +203,10 @@ class Cycle:
             cache.in_flight_evictions.current(),
             cache.creation_failures.by_podgroup,
             self._limits(encoded),
+            self._ask_input(),
         )
         result, commands, report = await self._offload(self._decide, plan_input)
+        self._asks = report.asks
         self._unusable_gpus.planned(encoded.snapshot, result)
         ended_s = self._clock.monotonic_s()
         self._retry_on = _events_to_retry_on(result)
@@ -233,12 +241,19 @@ class Cycle:
             remedies={rows[key]: it for key, it in self._remedies.items() if key in rows},
         )
 
+    def _ask_input(self) -> AskInput | None:
+        if self.ask_policy is None:
+            return None
+        return AskInput.of(self.ask_policy, self._asks, self._cache.cluster.nodes.values())
+
     def _decide(self, plan_input: _PlanInput) -> tuple[Plan, Commands, PlanReport]:
-        encoded, in_flight_evictions, creation_failures, limits = plan_input
+        encoded, in_flight_evictions, creation_failures, limits, asks = plan_input
         with without_collection():
             result = plan(encoded.snapshot, self._policies, limits)
             commands = commands_from_plan(encoded, result, lambda: str(uuid4()))
-            report = plan_report(encoded, result, commands, in_flight_evictions, creation_failures)
+            report = plan_report(
+                encoded, result, commands, in_flight_evictions, creation_failures, asks
+            )
             return result, commands, report
 
     def _log_withheld(self, count: int) -> None:

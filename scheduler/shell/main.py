@@ -36,9 +36,11 @@ from scheduler.shell.evict.evictor import Evictor, TerminationGraceLimiter
 from scheduler.shell.evict.stale_gang_observer import StaleGangController
 from scheduler.shell.evict.suspend_resume import Suspender
 from scheduler.shell.queue_access import NotifyingExecutor, QueueAccessReviews
+from scheduler.shell.report.asks import AskPolicy
 from scheduler.shell.report.status import PauseReporter, StatusReporter
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import Cluster, StateOptions
+from scheduler.state.podgroups.node_asks import AskLimits
 from scheduler.state.queues.access import access_review
 from trainer_kai.api.decode import encode
 from trainer_kai.api.meta import Key
@@ -79,6 +81,7 @@ async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSet
     cycle = Cycle(
         cache, build_policies(policy_selection(settings.policies)), context.clock, metrics, log
     )
+    cycle.ask_policy = ask_policy(settings)
     informers = ClusterInformers(cache, cycle)
     informers.start(run, client, context.observer, context.health)
     events = event_recorder(client, settings.scheduler_name, metrics, log)
@@ -317,6 +320,18 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
         )
 
     return options
+
+
+def ask_policy(settings: SchedulerSettings) -> AskPolicy | None:
+    autoscaling = settings.autoscaling
+    if not autoscaling.enabled:
+        return None
+    return AskPolicy(
+        AskLimits(autoscaling.wait_s, autoscaling.pause_s),
+        is_within_quota=autoscaling.up_to == "quota",
+        startup_taints=tuple(split_names(autoscaling.startup_taints)),
+        gpu_resources=gpu_resources(settings.policies),
+    )
 
 
 def gpu_resources(settings: PolicySettings) -> tuple[str, ...]:

@@ -97,6 +97,7 @@ STAGE: Final = "trainer-kai.dev/stage"  # PodGroup annotation: the stage, and th
 # PodGroup annotation: the number of pods by replicatedJob.
 MEMBERS: Final = "trainer-kai.dev/members"
 RESERVED: Final = "trainer-kai.dev/reserved"  # PodGroup annotation of the scheduler
+ASKED_FOR_NODES: Final = "trainer-kai.dev/asked-for-nodes"  # PodGroup annotation, JSON
 INJECT: Final = "trainer-kai.dev/inject"  # namespace label
 GPU_DEVICES: Final = "trainer-kai.dev/gpu-devices"  # pod annotation: the UUIDs of its shared GPUs
 CLAIMS_RELEASED: Final = "trainer-kai.dev/claims-released"  # pod annotation: its devices are free

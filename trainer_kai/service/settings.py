@@ -118,6 +118,14 @@ def _kubernetes_name_faults(text: str) -> Iterator[str]:
             yield f"{name!r} {error}"
 
 
+def _taint_faults(text: str) -> Iterator[str]:
+    for name in split_names(text):
+        # The beginning of a key is checked as the key that it is the beginning of.
+        fault = label_name_fault(f"{name}any" if name.endswith("/") else name)
+        if fault:
+            yield f"{name!r}: {fault}"
+
+
 def _priority_class_faults(text: str) -> Iterator[str]:
     yield from filter(None, map(dns_subdomain_fault, split_names(text)))
 
@@ -490,6 +498,34 @@ class KaiSettings(_Model):
     commas."""
 
 
+class AutoscalingSettings(_Model):
+    """What the scheduler does where an autoscaler adds and removes nodes."""
+
+    enabled: bool = False
+    """Whether an autoscaler (cluster-autoscaler or Karpenter) adds nodes: then pods are marked
+    `Unschedulable` only for what would be of use at once, and messages say what is asked for."""
+
+    up_to: Literal["limit", "quota"] = "limit"
+    """How far nodes are asked for: up to the limits of queues (`limit`), or within their quotas
+    only, so that no node is bought to be borrowed (`quota`)."""
+
+    wait_s: int = Field(default=900, ge=1, le=86_400)
+    """The time in whole seconds after which a PodGroup for which no more nodes come asks no more,
+    so that those that came are removed; nodes that have joined and cannot be used yet are waited
+    for up to twice this time."""
+
+    pause_s: int = Field(default=900, ge=1, le=14_400)
+    """The time in whole seconds after which it asks again; it doubles each time, up to 4 hours."""
+
+    startup_taints: Annotated[str, _checked(_taint_faults)] = (
+        "node.kubernetes.io/,node.cloudprovider.kubernetes.io/,karpenter.sh/unregistered,"
+        "startup-taint.cluster-autoscaler.kubernetes.io/,"
+        "ignore-taint.cluster-autoscaler.kubernetes.io/,node.cilium.io/agent-not-ready"
+    )
+    """The taints that new nodes have until they can be used, separated by commas: keys, or
+    beginnings of keys that end with `/`."""
+
+
 class SchedulerPart(_QueueAccessPart, _GpuSharingPart):
     """The settings that only the scheduler has."""
 
@@ -522,6 +558,7 @@ class SchedulerPart(_QueueAccessPart, _GpuSharingPart):
     kai: KaiSettings = KaiSettings()
     policies: PolicySettings = PolicySettings()
     reservation_pods: ReservationPodSettings = ReservationPodSettings()
+    autoscaling: AutoscalingSettings = AutoscalingSettings()
 
 
 class SchedulerSettings(SchedulerPart, Settings):

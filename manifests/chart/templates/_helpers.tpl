@@ -136,6 +136,7 @@ resources:
 {{- $flat := dict -}}
 {{- if (($values.global | default dict).clusterAutoscaling) -}}
 {{- $_ := set $flat "admission.cluster" "grows" -}}
+{{- $_ := set $flat "autoscaling.enabled" "true" -}}
 {{- end -}}
 {{- with $values.scheduler.placementStrategy -}}
 {{- $_ := set $flat "policies.gpu_placement" . -}}

@@ -105,6 +105,11 @@ reservation_pods.image
 reservation_pods.priority_class
 reservation_pods.allocation_s
 reservation_pods.cdi
+autoscaling.enabled
+autoscaling.up_to
+autoscaling.wait_s
+autoscaling.pause_s
+autoscaling.startup_taints
 {{- end }}
 {{- define "trainer-kai.noEffect" -}}
 webhook.image
