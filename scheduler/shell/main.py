@@ -8,7 +8,7 @@ it, because it is what the next plan would be made from.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -27,6 +27,7 @@ from scheduler.shell.bind.gpu.reserve_device import (
     ReservationPodSource,
 )
 from scheduler.shell.bind.gpu.share_step import GpuShareStep, ShareOptions
+from scheduler.shell.bind.kept_nodes import NodeKeeping
 from scheduler.shell.bind.steps import BindStep, BindSteps
 from scheduler.shell.bind.volumes import VolumeStep
 from scheduler.shell.bind.writes import LimitedWrites
@@ -155,7 +156,12 @@ class _Leadership(NamedTuple):
             shares,
             ClaimStep(cache, claim_writes),
         ]
-        parts = BinderParts(evictor.evict_all, BindSteps(bind_steps, log), writes, events)
+        keeping = NodeKeeping(fenced, cache, log)
+        autoscaling = self.settings.autoscaling
+        keeps_nodes = autoscaling.enabled and autoscaling.keep_nodes == "gangs"
+        annotations = keeping.annotations if keeps_nodes else _no_annotations
+        steps = BindSteps(bind_steps, log)
+        parts = BinderParts(evictor.evict_all, steps, writes, events, annotations)
         binder = Binder(fenced, cache, parts, self.cycle, metrics, log)
         reservations = ReservationController(fenced, cache, shares, binder.execute, events, log)
         stale_gangs = StaleGangController(fenced, cache, self.cycle.wake, events, log)
@@ -169,6 +175,7 @@ class _Leadership(NamedTuple):
         async with asyncio.TaskGroup() as group:
             for service in (reporter, suspender, stale_gangs, grace_limiter, reservations, claims):
                 group.create_task(service.run())
+            group.create_task(keeping.run())
             group.create_task(self.cycle.run(self._with_queue_access(group, binder), reporter))
 
     def _with_queue_access(
@@ -182,6 +189,10 @@ class _Leadership(NamedTuple):
         self.cache.on_access_questions = queue_access.set_uses
         group.create_task(queue_access.run())
         return NotifyingExecutor(binder, queue_access.record_start)
+
+
+def _no_annotations(_pod: Key, _group: Key) -> Mapping[str, str]:
+    return {}
 
 
 def _gpu_shares(

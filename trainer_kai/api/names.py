@@ -99,6 +99,8 @@ MEMBERS: Final = "trainer-kai.dev/members"
 RESERVED: Final = "trainer-kai.dev/reserved"  # PodGroup annotation of the scheduler
 ASKED_FOR_NODES: Final = "trainer-kai.dev/asked-for-nodes"  # PodGroup annotation, JSON
 INJECT: Final = "trainer-kai.dev/inject"  # namespace label
+# Pod annotation: which annotations for autoscalers the scheduler wrote with the bind.
+KEEPS_NODE: Final = "trainer-kai.dev/keeps-node"
 GPU_DEVICES: Final = "trainer-kai.dev/gpu-devices"  # pod annotation: the UUIDs of its shared GPUs
 CLAIMS_RELEASED: Final = "trainer-kai.dev/claims-released"  # pod annotation: its devices are free
 LAST_CHECKPOINT: Final = "trainer-kai.dev/last-checkpoint"  # TrainJob annotation, RFC 3339

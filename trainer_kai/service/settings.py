@@ -517,6 +517,10 @@ class AutoscalingSettings(_Model):
     pause_s: int = Field(default=900, ge=1, le=14_400)
     """The time in whole seconds after which it asks again; it doubles each time, up to 4 hours."""
 
+    keep_nodes: Literal["gangs", "off"] = "gangs"
+    """Which running pods keep their nodes from being removed for cost: those of PodGroups that need
+    more than one pod (`gangs`), or none (`off`). Draining a node lifts it."""
+
     startup_taints: Annotated[str, _checked(_taint_faults)] = (
         "node.kubernetes.io/,node.cloudprovider.kubernetes.io/,karpenter.sh/unregistered,"
         "startup-taint.cluster-autoscaler.kubernetes.io/,"

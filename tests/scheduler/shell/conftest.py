@@ -1,7 +1,7 @@
 """A scheduler on an API server in memory, and a clock that the test advances."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -20,6 +20,7 @@ from scheduler.shell.bind.gpu.reserve_device import (
     ReservationPodSource,
 )
 from scheduler.shell.bind.gpu.share_step import GpuShareStep, ShareOptions
+from scheduler.shell.bind.kept_nodes import NodeKeeping
 from scheduler.shell.bind.steps import BindStep, BindSteps
 from scheduler.shell.bind.volumes import VolumeStep
 from scheduler.shell.bind.writes import LimitedWrites
@@ -33,6 +34,7 @@ from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import StateOptions
 from tests.support.fakes.fake_cluster import FakeCluster, Fields
 from tests.support.state.objects import queue
+from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GPU
 from trainer_kai.kube.client import RetryPolicy
 from trainer_kai.kube.events import EventApi, EventRecorder, EventSettings
@@ -68,6 +70,7 @@ class SchedulerHarness:
         self.share_options = ShareOptions(gpu_resources=(GPU,))
         self.more_steps: Sequence[BindStep] = ()  # after those of the product
         self.while_planning: Callable[[], None] = lambda: None
+        self.keeps_nodes = False
         self.plan_starts_s: list[float] = []
         """When plans were begun."""
         self.planning_s = 0.0
@@ -95,13 +98,17 @@ class SchedulerHarness:
         self.releaser = ClaimReleaser(client, cache, claim_writes, log)
         claims = ClaimStep(cache, claim_writes)
         steps = BindSteps((VolumeStep(client, cache), self.shares, claims, *self.more_steps), log)
-        parts = BinderParts(evictor.evict_all, steps, writes, self.recorder)
+        self.keeping = NodeKeeping(client, cache, log)
+        parts = BinderParts(evictor.evict_all, steps, writes, self.recorder, self._keeps)
         self.binder = Binder(client, cache, parts, self.cycle, metrics, log)
         self.reservations = ReservationController(
             client, cache, self.shares, self.binder.execute, self.recorder, log
         )
         self.stale_gangs = StaleGangController(client, cache, self.cycle.wake, self.recorder, log)
         self.termination_limiter = TerminationGraceLimiter(client, cache, MOST_GRACE_S, log)
+
+    def _keeps(self, pod: Key, group: Key) -> Mapping[str, str]:
+        return self.keeping.annotations(pod, group) if self.keeps_nodes else {}
 
     def _with_queue_access(self) -> tuple[CommandExecutor, list[Coroutine[Any, Any, None]]]:
         if not self.reviews_access:
@@ -165,6 +172,7 @@ class SchedulerHarness:
             self.termination_limiter.run(),
             self.reservations.run(),
             self.releaser.run(),
+            self.keeping.run(),
             self.cycle.run(binder, self.reporter),
         )
         tasks = [asyncio.create_task(service) for service in services]

@@ -214,7 +214,9 @@ class FakeCluster:
         if subgroup == "binding":
             if fields["spec"].get("nodeName"):
                 return _error_answer(409)
+            annotations = body["metadata"].get("annotations")
             body = {"spec": {"nodeName": body["target"]["name"]}}
+            body |= {"metadata": {"annotations": annotations}} if annotations else {}
         self.writes.append(WrittenObject(what, body))
         if what.startswith("try"):
             return _json_answer(fields, 200)

@@ -109,6 +109,7 @@ autoscaling.enabled
 autoscaling.up_to
 autoscaling.wait_s
 autoscaling.pause_s
+autoscaling.keep_nodes
 autoscaling.startup_taints
 {{- end }}
 {{- define "trainer-kai.noEffect" -}}
