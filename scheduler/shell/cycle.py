@@ -42,6 +42,7 @@ from scheduler.state.cache.creation_failures import CreationFailure
 from scheduler.state.cache.evictions import PlannedEvictions
 from scheduler.state.commands import Commands, PodGroupCommands, commands_from_plan
 from scheduler.state.inputs import ObjectWarning
+from scheduler.state.podgroups.provisioning import RequestState, provisioning_classes
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.kube.process.tasks import within
@@ -81,6 +82,14 @@ class ReportReceiver(Protocol):
         ...
 
 
+class Provisioning(Protocol):
+    """ProvisioningRequests, where queues ask by them."""
+
+    states: dict[Key, RequestState]  # by PodGroup
+
+    def publish(self, report: PlanReport) -> None: ...
+
+
 class _PlanInput(NamedTuple):
     encoded: EncodedSnapshot
     in_flight_evictions: Mapping[Key, PlannedEvictions]
@@ -101,6 +110,7 @@ class Cycle:
     ) -> None:
         """*offload* runs a plan in a thread, so that it does not block the event loop."""
         self.ask_policy: AskPolicy | None = None  # where an autoscaler adds nodes
+        self.provisioning: Provisioning | None = None
         self._asks = NO_ASKS
         self._rate_limiter = EvictionRateLimiter(clock)
         self._has_restored_evictions = False  # evictions from before this process led
@@ -177,6 +187,8 @@ class Cycle:
                 for podgroup_commands in self._assume(commands):
                     group.create_task(binder.execute(podgroup_commands))
                 reporter.publish(report)
+                if self.provisioning is not None:
+                    self.provisioning.publish(report)
 
     async def _wait_until_due(self) -> None:
         await self._due.wait()
@@ -244,7 +256,12 @@ class Cycle:
     def _ask_input(self) -> AskInput | None:
         if self.ask_policy is None:
             return None
-        return AskInput.of(self.ask_policy, self._asks, self._cache.cluster.nodes.values())
+        cluster = self._cache.cluster
+        given = AskInput.of(self.ask_policy, self._asks, cluster.nodes.values())
+        if self.provisioning is None:
+            return given
+        news = given.news._replace(requests={**self.provisioning.states})
+        return given._replace(news=news, classes=provisioning_classes(cluster.queues))
 
     def _decide(self, plan_input: _PlanInput) -> tuple[Plan, Commands, PlanReport]:
         encoded, in_flight_evictions, creation_failures, limits, asks = plan_input

@@ -38,6 +38,7 @@ from scheduler.shell.evict.stale_gang_observer import StaleGangController
 from scheduler.shell.evict.suspend_resume import Suspender
 from scheduler.shell.queue_access import NotifyingExecutor, QueueAccessReviews
 from scheduler.shell.report.asks import AskPolicy
+from scheduler.shell.report.provisioning_requests import ProvisioningRequests
 from scheduler.shell.report.status import PauseReporter, StatusReporter
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import Cluster, StateOptions
@@ -66,6 +67,7 @@ from trainer_kai.service.clock import Clock
 from trainer_kai.service.garbage_collection import freeze_known_objects
 from trainer_kai.service.health import Health
 from trainer_kai.service.settings import (
+    AutoscalingSettings,
     PolicySettings,
     SchedulerSettings,
     read_gpu_replicas,
@@ -157,9 +159,8 @@ class _Leadership(NamedTuple):
             ClaimStep(cache, claim_writes),
         ]
         keeping = NodeKeeping(fenced, cache, log)
-        autoscaling = self.settings.autoscaling
-        keeps_nodes = autoscaling.enabled and autoscaling.keep_nodes == "gangs"
-        annotations = keeping.annotations if keeps_nodes else _no_annotations
+        provisioning = ProvisioningRequests(fenced, cache, self.cycle.wake, log)
+        annotations = _bind_annotations(self.settings.autoscaling, keeping, provisioning)
         steps = BindSteps(bind_steps, log)
         parts = BinderParts(evictor.evict_all, steps, writes, events, annotations)
         binder = Binder(fenced, cache, parts, self.cycle, metrics, log)
@@ -176,7 +177,19 @@ class _Leadership(NamedTuple):
             for service in (reporter, suspender, stale_gangs, grace_limiter, reservations, claims):
                 group.create_task(service.run())
             group.create_task(keeping.run())
+            self._start_provisioning(group, provisioning)
             group.create_task(self.cycle.run(self._with_queue_access(group, binder), reporter))
+
+    def _start_provisioning(
+        self, group: asyncio.TaskGroup, provisioning: ProvisioningRequests
+    ) -> None:
+        autoscaling = self.settings.autoscaling
+        is_on = autoscaling.enabled and autoscaling.provisioning_requests
+        self.cycle.provisioning = provisioning if is_on else None
+        if is_on:
+            watch = provisioning.watch(self.context.observer)
+            group.create_task(watch.run(provisioning.changed, provisioning.synced))
+            group.create_task(provisioning.run())
 
     def _with_queue_access(
         self, group: asyncio.TaskGroup, binder: CommandExecutor
@@ -191,8 +204,16 @@ class _Leadership(NamedTuple):
         return NotifyingExecutor(binder, queue_access.record_start)
 
 
-def _no_annotations(_pod: Key, _group: Key) -> Mapping[str, str]:
-    return {}
+def _bind_annotations(
+    autoscaling: AutoscalingSettings, keeping: NodeKeeping, provisioning: ProvisioningRequests
+) -> Callable[[Key, Key], Mapping[str, str]]:
+    def annotations(pod: Key, group: Key) -> Mapping[str, str]:
+        if not autoscaling.enabled:
+            return {}
+        keeps = keeping.annotations(pod, group) if autoscaling.keep_nodes == "gangs" else {}
+        return {**keeps, **provisioning.bind_annotations(group)}
+
+    return annotations
 
 
 def _gpu_shares(

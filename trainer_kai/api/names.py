@@ -12,6 +12,7 @@ ADMISSION_REGISTRATION: Final = "admissionregistration.k8s.io"
 API_EXTENSIONS: Final = "apiextensions.k8s.io"
 APPS: Final = "apps"
 ARGO: Final = "argoproj.io"
+AUTOSCALING: Final = "autoscaling.x-k8s.io"
 AUTHENTICATION: Final = "authentication.k8s.io"
 AUTHORIZATION: Final = "authorization.k8s.io"
 BATCH: Final = "batch"
@@ -108,6 +109,8 @@ RECLAIM_GOAL: Final = "trainer-kai.dev/reclaim-goal"  # Queue annotation: for th
 CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may they be relocated
 ACCESS: Final = "trainer-kai.dev/access"  # Queue annotation: open, or closed (only with a grant)
 STOP_POLICY: Final = "trainer-kai.dev/stop-policy"  # Queue annotation: None, Hold, HoldAndDrain
+# Queue annotation: the class of the ProvisioningRequests by which its PodGroups ask for nodes.
+PROVISIONING_CLASS: Final = "trainer-kai.dev/provisioning-class"
 ALLOW_DELETE: Final = "trainer-kai.dev/allow-delete"  # Queue annotation: "true" also while in use
 EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # PodGroup annotation, with a copy on its TrainJob
 LAST_EVICTION_RECORD: Final = "trainer-kai.dev/last-eviction"  # PodGroup annotation, JSON
@@ -200,6 +203,20 @@ MIG_PREFIX: Final = "nvidia.com/mig-"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
+# And which ProvisioningRequest a pod uses up.
+CONSUMES_REQUEST: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
+CONSUMES_CLASS: Final = "autoscaling.x-k8s.io/provisioning-class-name"
+
+# Taints of nodes that cannot be used yet: keys, or their beginnings.
+STARTUP_TAINTS: Final = (
+    "node.kubernetes.io/",
+    CLOUD_NODE_PREFIX,
+    "karpenter.sh/unregistered",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "node.cilium.io/agent-not-ready",
+)
+
 RUN_AI_DOMAIN: Final = "run.ai"  # of annotations that KAI kept from before
 
 # Our webhooks that change pods.
@@ -211,6 +228,7 @@ DEVICE_ACCESS_WEBHOOK: Final = "device-access.trainer-kai.dev"  # of a component
 CDI_GPU_PREFIX: Final = "k8s.device-plugin.nvidia.com/gpu="
 
 # The rest of Kubernetes.
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 NATIVE_PREFIX: Final = "kubernetes.io/"  # the prefix of resources that are not extended ones
 CERT_MANAGER_PREFIX: Final = "cert-manager.io/"
 TLS_SECRET: Final = "kubernetes.io/tls"  # noqa: S105 - the type of a Secret

@@ -14,7 +14,14 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 import pydantic
 from pydantic import AfterValidator, BaseModel, Field
 
-from trainer_kai.api.names import AMD_GPU, DEFAULT_QUEUE, GPU, SCHEDULER_NAME, SHARED_GPU
+from trainer_kai.api.names import (
+    AMD_GPU,
+    DEFAULT_QUEUE,
+    GPU,
+    SCHEDULER_NAME,
+    SHARED_GPU,
+    STARTUP_TAINTS,
+)
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
 from trainer_kai.api.scheduler_names import ACTIONS, ALWAYS_ON_PLUGINS, OPTIONAL_PLUGINS, Action
 from trainer_kai.api.syntax import dns_subdomain_fault, label_name_fault
@@ -517,15 +524,16 @@ class AutoscalingSettings(_Model):
     pause_s: int = Field(default=900, ge=1, le=14_400)
     """The time in whole seconds after which it asks again; it doubles each time, up to 4 hours."""
 
+    provisioning_requests: bool = False
+    """Whether queues with the annotation `trainer-kai.dev/provisioning-class` ask for nodes by
+    ProvisioningRequests of that class instead of marks on pods (needs the component
+    `provisioning-requests`)."""
+
     keep_nodes: Literal["gangs", "off"] = "gangs"
     """Which running pods keep their nodes from being removed for cost: those of PodGroups that need
     more than one pod (`gangs`), or none (`off`). Draining a node lifts it."""
 
-    startup_taints: Annotated[str, _checked(_taint_faults)] = (
-        "node.kubernetes.io/,node.cloudprovider.kubernetes.io/,karpenter.sh/unregistered,"
-        "startup-taint.cluster-autoscaler.kubernetes.io/,"
-        "ignore-taint.cluster-autoscaler.kubernetes.io/,node.cilium.io/agent-not-ready"
-    )
+    startup_taints: Annotated[str, _checked(_taint_faults)] = ",".join(STARTUP_TAINTS)
     """The taints that new nodes have until they can be used, separated by commas: keys, or
     beginnings of keys that end with `/`."""
 

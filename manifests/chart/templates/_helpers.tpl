@@ -190,6 +190,12 @@ resources:
 {{- if eq (get $settings "admission.nvidia_visible_devices" | toString) "block" }}true{{ end -}}
 {{- end }}
 
+{{- /* Whether the scheduler asks for nodes by ProvisioningRequests: then it has the rights for them. */}}
+{{- define "trainer-kai.requestsNodes" -}}
+{{- $settings := include "trainer-kai.settings" . | fromYaml -}}
+{{- if eq (get $settings "autoscaling.provisioning_requests" | toString) "true" }}true{{ end -}}
+{{- end }}
+
 {{- /* The condition under which no account in the namespaces of KAI made the request; the default is that of the setting. */}}
 {{- define "trainer-kai.notByKai" -}}
 {{- $settings := include "trainer-kai.settings" . | fromYaml -}}

@@ -15,9 +15,9 @@ from scheduler.core.model.resources import NONE
 from scheduler.core.node_requests import node_requests
 from scheduler.shell.bind.writes import FIELD_MANAGER
 from scheduler.state.podgroups.node_asks import (
-    ArrivingNode,
     AskedPods,
     AskLimits,
+    AskNews,
     NodeAsk,
     arriving_nodes,
     ask_annotation,
@@ -26,6 +26,7 @@ from scheduler.state.podgroups.node_asks import (
     next_asks,
     read_asks,
 )
+from scheduler.state.podgroups.provisioning import ProvisioningClass
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.kai_kinds import PodGroup
@@ -44,6 +45,8 @@ NO_ASKS: Final[Mapping[Key, NodeAsk]] = MappingProxyType({})
 
 
 class AskPolicy(NamedTuple):
+    """What a site has set."""
+
     limits: AskLimits
     is_within_quota: bool
     startup_taints: tuple[str, ...]
@@ -55,7 +58,8 @@ class AskInput(NamedTuple):
 
     policy: AskPolicy
     known: Mapping[Key, NodeAsk]
-    arriving: tuple[ArrivingNode, ...]
+    news: AskNews
+    classes: Mapping[str, ProvisioningClass] = MappingProxyType({})  # by queue that has one
 
     @classmethod
     def of(
@@ -64,12 +68,9 @@ class AskInput(NamedTuple):
         """Read the nodes only if some are waited for: there may be thousands."""
         since = min((it.since for it in known.values() if not it.is_released), default=None)
         if since is None:
-            return cls(policy, known, ())
-        return cls(
-            policy,
-            known,
-            tuple(arriving_nodes(nodes, since, policy.startup_taints, policy.gpu_resources)),
-        )
+            return cls(policy, known, AskNews())
+        arriving = arriving_nodes(nodes, since, policy.startup_taints, policy.gpu_resources)
+        return cls(policy, known, AskNews(tuple(arriving)))
 
 
 class Asks(NamedTuple):
@@ -77,11 +78,21 @@ class Asks(NamedTuple):
 
     by_podgroup: Mapping[Key, NodeAsk]
     requests: Mapping[int, NodeRequest]
-    arriving: tuple[ArrivingNode, ...]
+    faults: Mapping[int, str]  # of the class of their queue
+    news: AskNews
 
     def marked_pods(self, key: Key, row: int) -> tuple[int, ...]:
         ask = self.by_podgroup.get(key)
-        return () if ask is None or ask.is_released else self.requests[row].pods
+        return () if ask is None or ask.by_class else self._pods(ask, row)
+
+    def requested_pods(self, key: Key, row: int) -> tuple[int, ...]:
+        """Return the pods that a ProvisioningRequest is for."""
+        ask = self.by_podgroup.get(key)
+        return self._pods(ask, row) if ask is not None and ask.by_class else ()
+
+    def _pods(self, ask: NodeAsk, row: int) -> tuple[int, ...]:
+        request = self.requests.get(row)
+        return () if request is None or ask.is_released else request.pods
 
     def sentences(self, encoded: EncodedSnapshot, key: Key, row: int) -> list[str]:
         """Return what is added to the message of a PodGroup."""
@@ -90,7 +101,9 @@ class Asks(NamedTuple):
             return []
         if request.refusal is not None:
             return [f"No nodes are asked for: {refusal_text(encoded.snapshot, request.refusal)}"]
-        said = [] if ask is None else [ask_text(ask, self.arriving)]
+        if row in self.faults:
+            return [f"No nodes are asked for: {self.faults[row]}"]
+        said = [] if ask is None else [ask_text(key, ask, self.news)]
         return [*said, _CLAIMS] if request.has_claims else said
 
 
@@ -104,16 +117,30 @@ def asks_after(encoded: EncodedSnapshot, rejections: Iterable[Rejection], given:
     requests = node_requests(
         encoded.snapshot, rejections, asking, is_within_quota=given.policy.is_within_quota
     )
+    classes = {row: it for row in requests if (it := _class(encoded, given, row)) is not None}
+    faults = {row: it.fault for row, it in classes.items() if it.fault}
     asked = {
-        keys[row]: AskedPods(lacking_pods_text(it.lacking), it.lacking_count)
+        keys[row]: AskedPods(
+            lacking_pods_text(it.lacking),
+            it.lacking_count,
+            classes[row].name if row in classes else "",
+        )
         for row, it in requests.items()
-        if it.pods
+        if it.pods and row not in faults
     }
     waiting = {keys[it.podgroup] for it in rejections}
     asks = next_asks(
-        given.known, asked, waiting, encoded.snapshot.now, given.policy.limits, given.arriving
+        given.known, asked, waiting, encoded.snapshot.now, given.policy.limits, given.news
     )
-    return Asks(asks, requests, given.arriving)
+    return Asks(asks, requests, faults, given.news)
+
+
+def _class(encoded: EncodedSnapshot, given: AskInput, row: int) -> ProvisioningClass | None:
+    """Return the class of the queue; a pod without a PodGroup has no owner for a request."""
+    podgroup = encoded.snapshot.podgroups[row]
+    if not given.classes or podgroup.queue == NONE or not podgroup.can_reserve:
+        return None
+    return given.classes.get(encoded.snapshot.queues.names[podgroup.queue])
 
 
 def restored_asks(podgroups: Iterable[PodGroup], now: int) -> Mapping[Key, NodeAsk]:

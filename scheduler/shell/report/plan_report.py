@@ -61,6 +61,7 @@ EvictionsByPreemptor: TypeAlias = Mapping[Key, Sequence[PlannedEviction]]
 
 _NO_EVICTIONS: Final[EvictionsByPreemptor] = MappingProxyType({})
 _NO_CREATION_FAILURES: Final[Mapping[Key, CreationFailure]] = MappingProxyType({})
+_NO_REQUESTS: Final[Mapping[Key, tuple[Key, ...]]] = MappingProxyType({})
 _UNLIMITED: Final = -1
 _REASON: Final = "FailedScheduling"
 _MAX_PODS: Final = 5  # of one PodGroup
@@ -106,6 +107,8 @@ class PlanReport(NamedTuple):
     queues: Mapping[str, QueueReport]
     without_queue: tuple[Key, ...] = ()  # PodGroups in a queue that does not exist, or has no root
     asks: Mapping[Key, NodeAsk] = NO_ASKS  # what PodGroups ask of an autoscaler
+    # The pods of those that ask by a ProvisioningRequest.
+    requested: Mapping[Key, tuple[Key, ...]] = _NO_REQUESTS
 
 
 def plan_report(
@@ -142,7 +145,14 @@ def plan_report(
             if podgroup.queue == NONE
         ),
         asks=NO_ASKS if asks is None else asks.by_podgroup,
+        requested=_NO_REQUESTS if asks is None else _requested(encoded, asks),
     )
+
+
+def _requested(encoded: EncodedSnapshot, asks: Asks) -> Mapping[Key, tuple[Key, ...]]:
+    rows = ((encoded.podgroup_keys[row], row) for row in asks.requests)
+    found = ((key, asks.requested_pods(key, row)) for key, row in rows)
+    return {key: tuple(encoded.pod_keys[it] for it in pods) for key, pods in found if pods}
 
 
 def missing_queue_use(podgroups: Iterable[PodGroup]) -> dict[str, tuple[int, ...]]:

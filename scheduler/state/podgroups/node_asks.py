@@ -8,11 +8,13 @@ annotation is none.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
 
 from scheduler.state.inputs import epoch_s, format_timestamp
+from scheduler.state.podgroups.provisioning import RequestState, request_name
 from trainer_kai.api.cluster_kinds import Node
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
@@ -39,6 +41,7 @@ class AskedPods(NamedTuple):
 
     text: str  # what they request
     missing: int
+    by_class: str = ""  # of the ProvisioningRequest that asks; else marks of pods do
 
 
 class NodeAsk(NamedTuple):
@@ -52,6 +55,8 @@ class NodeAsk(NamedTuple):
     released_at: int = 0  # 0: it is asked for
     again_at: int = 0
     attempts: int = 1
+    by_class: str = ""  # of its ProvisioningRequest
+    failure: str = ""  # why that was given up
 
     @property
     def is_released(self) -> bool:
@@ -66,6 +71,13 @@ class ArrivingNode(NamedTuple):
     why: str
 
 
+class AskNews(NamedTuple):
+    """What has become of what was asked for."""
+
+    arriving: Collection[ArrivingNode] = ()
+    requests: Mapping[Key, RequestState] = MappingProxyType({})  # by PodGroup
+
+
 class _Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
     since: str
     asked: str = ""
@@ -74,6 +86,8 @@ class _Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     released: str = ""
     again: str = ""
     attempts: int = 1
+    class_name: str = msgspec.field(default="", name="class")
+    failure: str = ""
 
 
 def next_asks(
@@ -82,7 +96,7 @@ def next_asks(
     waiting: Collection[Key],
     now: int,
     limits: AskLimits,
-    arriving: Collection[ArrivingNode] = (),
+    news: "AskNews",
 ) -> dict[Key, NodeAsk]:
     """Return the asks after a plan in which some PodGroups ask, and others wait for other things.
 
@@ -93,13 +107,32 @@ def next_asks(
     for key, pods in asked.items():
         ask = known.get(key)
         if ask is None:
-            kept[key] = NodeAsk(now, pods.text, pods.missing)
-        elif not ask.is_released:
-            kept[key] = _continued(ask, pods, now, limits, arriving)
+            kept[key] = _new_ask(pods, now, 1)
+        elif not ask.is_released and ask.by_class == pods.by_class:
+            state = news.requests.get(key)
+            kept[key] = (
+                _continued_request(ask, pods, now, limits, state)
+                if ask.by_class
+                else _continued(ask, pods, now, limits, news.arriving)
+            )
         elif now >= ask.again_at:
-            attempts = min(ask.attempts + 1, _MAX_ATTEMPTS)
-            kept[key] = NodeAsk(now, pods.text, pods.missing, attempts=attempts)
+            kept[key] = _new_ask(pods, now, min(ask.attempts + 1, _MAX_ATTEMPTS))
     return kept
+
+
+def _new_ask(pods: AskedPods, now: int, attempts: int) -> NodeAsk:
+    return NodeAsk(now, pods.text, pods.missing, attempts=attempts, by_class=pods.by_class)
+
+
+def _continued_request(
+    ask: NodeAsk, pods: AskedPods, now: int, limits: AskLimits, state: RequestState | None
+) -> NodeAsk:
+    """Give up when the request has failed: until then all of its nodes may still come, or none."""
+    came = max(ask.came, ask.pods - pods.missing)
+    ask = ask._replace(came=came)
+    if state is None or not state.failure or state.since != format_timestamp(ask.since):
+        return ask
+    return _released(ask, now, limits)._replace(failure=state.failure[:_MAX_TEXT])
 
 
 def _continued(
@@ -123,6 +156,10 @@ def _continued(
         until = max(until, now + 1)
     if now < min(until, ask.since + 2 * limits.wait_s):
         return ask
+    return _released(ask, now, limits)
+
+
+def _released(ask: NodeAsk, now: int, limits: AskLimits) -> NodeAsk:
     pause_s = min(limits.pause_s * 2 ** (ask.attempts - 1), _MAX_PAUSE_S)
     return ask._replace(released_at=now, again_at=now + pause_s)
 
@@ -163,22 +200,36 @@ def _has_any(node: Node, resource: str) -> bool:
         return False
 
 
-def ask_text(ask: NodeAsk, arriving: Collection[ArrivingNode] = ()) -> str:
+def ask_text(key: Key, ask: NodeAsk, news: AskNews) -> str:
     """Return the sentence about an ask for the message of its PodGroup."""
     if ask.is_released:
-        minutes = counted(max(round((ask.released_at - ask.since) / 60), 1), "minute")
-        came = f"Room for {ask.came} of {counted(ask.pods, 'pod')} came ({ask.text} asked for)"
-        again = format_timestamp(ask.again_at)
-        return f"{came}; released after {minutes}, nodes are asked for again at {again}"
-    text = f"It waits for nodes: asked for {ask.text} at {format_timestamp(ask.since)}"
+        return _released_text(key, ask)
+    since = format_timestamp(ask.since)
+    if ask.by_class:
+        name = f"ProvisioningRequest {request_name(key.name, ask.attempts)}"
+        text = f"It waits for nodes: {name} of class {ask.by_class} asks for {ask.text} since"
+        state = news.requests.get(key)
+        is_known = state is not None and state.since == since and state.state
+        return f"{text} {since} ({state.state})" if state and is_known else f"{text} {since}"
+    text = f"It waits for nodes: asked for {ask.text} at {since}"
     if ask.came:
         text += f", and there is room for {ask.came} of {counted(ask.pods, 'pod')}"
-    coming = [it for it in arriving if it.created >= ask.since]
+    coming = [it for it in news.arriving if it.created >= ask.since]
     if coming:
         first = min(coming)
         number = f"{counted(len(coming), 'node')} {verb_form(len(coming), 'have')} joined"
         text += f". {number} and cannot be used yet ({first.name}: {first.why})"
     return text
+
+
+def _released_text(key: Key, ask: NodeAsk) -> str:
+    again = f"nodes are asked for again at {format_timestamp(ask.again_at)}"
+    if ask.by_class:
+        name = f"ProvisioningRequest {request_name(key.name, ask.attempts)}"
+        return f"{name} for {ask.text} has ended ({ask.failure}); {again}"
+    minutes = counted(max(round((ask.released_at - ask.since) / 60), 1), "minute")
+    came = f"Room for {ask.came} of {counted(ask.pods, 'pod')} came ({ask.text} asked for)"
+    return f"{came}; released after {minutes}, {again}"
 
 
 def ask_annotation(ask: NodeAsk) -> str:
@@ -190,6 +241,8 @@ def ask_annotation(ask: NodeAsk) -> str:
         released=format_timestamp(ask.released_at) if ask.is_released else "",
         again=format_timestamp(ask.again_at) if ask.is_released else "",
         attempts=ask.attempts,
+        class_name=ask.by_class,
+        failure=ask.failure,
     )
     return msgspec.json.encode(record).decode()
 
@@ -233,4 +286,6 @@ def _read_ask(text: str, now: int) -> NodeAsk | None:
         released_at=min(released, now),
         again_at=min(epoch_s(record.again) or 0, now + _MAX_PAUSE_S),
         attempts=record.attempts,
+        by_class=record.class_name[:_MAX_TEXT],
+        failure=record.failure[:_MAX_TEXT],
     )

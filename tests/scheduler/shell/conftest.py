@@ -71,6 +71,7 @@ class SchedulerHarness:
         self.more_steps: Sequence[BindStep] = ()  # after those of the product
         self.while_planning: Callable[[], None] = lambda: None
         self.keeps_nodes = False
+        self.keep_annotations: Callable[[Key], Mapping[str, str]] = lambda _group: {}
         self.plan_starts_s: list[float] = []
         """When plans were begun."""
         self.planning_s = 0.0
@@ -108,7 +109,8 @@ class SchedulerHarness:
         self.termination_limiter = TerminationGraceLimiter(client, cache, MOST_GRACE_S, log)
 
     def _keeps(self, pod: Key, group: Key) -> Mapping[str, str]:
-        return self.keeping.annotations(pod, group) if self.keeps_nodes else {}
+        keeps = self.keeping.annotations(pod, group) if self.keeps_nodes else {}
+        return {**keeps, **self.keep_annotations(group)}
 
     def _with_queue_access(self) -> tuple[CommandExecutor, list[Coroutine[Any, Any, None]]]:
         if not self.reviews_access:

@@ -109,6 +109,7 @@ autoscaling.enabled
 autoscaling.up_to
 autoscaling.wait_s
 autoscaling.pause_s
+autoscaling.provisioning_requests
 autoscaling.keep_nodes
 autoscaling.startup_taints
 {{- end }}

@@ -4,10 +4,12 @@ import json
 
 import pytest
 
+from scheduler.state.inputs import format_timestamp
 from scheduler.state.podgroups.node_asks import (
     ArrivingNode,
     AskedPods,
     AskLimits,
+    AskNews,
     NodeAsk,
     arriving_nodes,
     ask_annotation,
@@ -16,6 +18,7 @@ from scheduler.state.podgroups.node_asks import (
     next_asks,
     read_asks,
 )
+from scheduler.state.podgroups.provisioning import RequestState
 from tests.support.state.objects import NOW, Fields, decode_object, group, node
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import ASKED_FOR_NODES
@@ -32,7 +35,7 @@ def after(
     """Return the ask some seconds after it began, with so many pods without a node."""
     known = {} if ask is None else {_KEY: ask}
     asked = {_KEY: AskedPods(f"{missing} x 8 GPU", missing)}
-    return next_asks(known, asked, {_KEY}, NOW + seconds, _LIMITS, arriving)[_KEY]
+    return next_asks(known, asked, {_KEY}, NOW + seconds, _LIMITS, AskNews(arriving))[_KEY]
 
 
 def test_it_asks_once_and_gives_up_when_nothing_comes() -> None:
@@ -63,7 +66,7 @@ def test_a_node_that_comes_gives_the_others_more_time_but_not_for_ever() -> None
     assert (three.came, three.came_at) == (3, NOW + 800)
     assert not after(three, 1699, missing=1).is_released
     released = after(three, 1700, missing=1)
-    assert ask_text(released) == (
+    assert ask_text(_KEY, released, AskNews()) == (
         "Room for 3 of 4 pods came (4 x 8 GPU asked for); released after 28 minutes, nodes are "
         "asked for again at 2026-01-05T08:38:20Z"
     )
@@ -86,9 +89,11 @@ def test_what_is_given_up_stays_so_while_the_podgroup_waits_for_something_else()
     ask = after(None, 0)
     released = after(ask, 900)
 
-    assert next_asks({_KEY: released}, {}, {_KEY}, NOW + 901, _LIMITS) == {_KEY: released}
-    assert next_asks({_KEY: released}, {}, (), NOW + 901, _LIMITS) == {}
-    assert next_asks({_KEY: ask}, {}, {_KEY}, NOW + 1, _LIMITS) == {}
+    assert next_asks({_KEY: released}, {}, {_KEY}, NOW + 901, _LIMITS, AskNews()) == {
+        _KEY: released
+    }
+    assert next_asks({_KEY: released}, {}, (), NOW + 901, _LIMITS, AskNews()) == {}
+    assert next_asks({_KEY: ask}, {}, {_KEY}, NOW + 1, _LIMITS, AskNews()) == {}
 
 
 def test_what_others_took_is_asked_for_as_well() -> None:
@@ -171,7 +176,48 @@ def test_the_message_names_a_node_that_has_joined() -> None:
     ask = after(after(None, 0), 60, missing=3)
     arriving = [ArrivingNode(it, NOW + 9, "not Ready") for it in ("n2", "n1")]
 
-    assert ask_text(ask, arriving) == (
+    assert ask_text(_KEY, ask, AskNews(arriving)) == (
         "It waits for nodes: asked for 4 x 8 GPU at 2026-01-05T08:00:00Z, and there is room for 1 "
         "of 4 pods. 2 nodes have joined and cannot be used yet (n1: not Ready)"
     )
+
+
+_BY_CLASS = AskedPods("4 x 8 GPU", 4, "atomic")
+
+
+def by_request(ask: NodeAsk, seconds: int, *states: RequestState) -> NodeAsk:
+    news = AskNews(requests=dict.fromkeys([_KEY], *states) if states else {})
+    return next_asks({_KEY: ask}, {_KEY: _BY_CLASS}, {_KEY}, NOW + seconds, _LIMITS, news)[_KEY]
+
+
+def test_a_provisioning_request_is_waited_for_until_it_fails() -> None:
+    """It may be in a line for days, and then brings all nodes or none."""
+    ask = next_asks({}, {_KEY: _BY_CLASS}, {_KEY}, NOW, _LIMITS, AskNews())[_KEY]
+    since = format_timestamp(NOW)
+
+    assert by_request(ask, 86_400, RequestState(since, "accepted")) == ask
+    old = RequestState("2026-01-01T00:00:00Z", "failed", "Failed: no capacity")
+    assert by_request(ask, 60, old) == ask
+    ended = by_request(ask, 60, RequestState(since, "failed", "Failed: no capacity"))
+    assert (ended.is_released, ended.again_at) == (True, NOW + 660)
+    assert ask_text(_KEY, ended, AskNews()) == (
+        "ProvisioningRequest g-1 for 4 x 8 GPU has ended (Failed: no capacity); nodes are asked "
+        "for again at 2026-01-05T08:11:00Z"
+    )
+    again = by_request(ended, 660)
+    assert (again.attempts, again.is_released) == (2, False)
+    news = AskNews(requests={_KEY: RequestState(format_timestamp(NOW + 660), "provisioned")})
+    assert ask_text(_KEY, again, news) == (
+        "It waits for nodes: ProvisioningRequest g-2 of class atomic asks for 4 x 8 GPU since "
+        "2026-01-05T08:11:00Z (provisioned)"
+    )
+    kept = group("g", meta={"annotations": {ASKED_FOR_NODES: ask_annotation(ended)}})
+    assert read_asks([decode_object(kept)[2]], NOW + 60) == {_KEY: ended}
+
+
+def test_another_class_is_another_ask() -> None:
+    """Marks and a request for one need would buy its nodes twice."""
+    marks = after(None, 0)
+    changed = by_request(marks, 60)
+
+    assert (changed.since, changed.by_class, changed.attempts) == (NOW + 60, "atomic", 2)
