@@ -9,7 +9,8 @@ from trainer_kai.kube.process.runner import Runner
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.queueing.kind_defaults import KindDefaults
 from trainer_kai.service.metrics import Metrics
-from trainer_kai.service.settings import TlsSettings, WebhookSettings, read_kind_defaults
+from trainer_kai.service.setting_checks import read_kind_defaults
+from trainer_kai.service.settings import TlsSettings, WebhookSettings
 from webhook.cache.admission_cache import AdmissionCache
 from webhook.cache.runtimes import BoundedStore
 from webhook.cache_watches import relist_runtimes, start_watches

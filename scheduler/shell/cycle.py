@@ -35,6 +35,7 @@ from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.result import Plan, Policies
 from scheduler.core.plan import PlanLimits, plan
 from scheduler.shell.evict.rate_limit import EvictionRateLimiter, recorded_evictions
+from scheduler.shell.report.asks import NO_ASKS, AskInput, AskPolicy, restored_asks
 from scheduler.shell.report.plan_report import PlanReport, plan_report
 from scheduler.shell.report.unusable_gpu_gauges import UnusableGpuGauges
 from scheduler.state.cache.cache import ClusterCache
@@ -42,6 +43,7 @@ from scheduler.state.cache.creation_failures import CreationFailure
 from scheduler.state.cache.evictions import PlannedEvictions
 from scheduler.state.commands import Commands, PodGroupCommands, commands_from_plan
 from scheduler.state.inputs import ObjectWarning
+from scheduler.state.podgroups.provisioning import RequestState, provisioning_classes
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.meta import Key
 from trainer_kai.kube.process.tasks import within
@@ -81,11 +83,20 @@ class ReportReceiver(Protocol):
         ...
 
 
+class Provisioning(Protocol):
+    """ProvisioningRequests, where queues ask by them."""
+
+    states: dict[Key, RequestState]  # by PodGroup
+
+    def publish(self, report: PlanReport) -> None: ...
+
+
 class _PlanInput(NamedTuple):
     encoded: EncodedSnapshot
     in_flight_evictions: Mapping[Key, PlannedEvictions]
     creation_failures: Mapping[Key, CreationFailure]
     limits: PlanLimits
+    asks: AskInput | None
 
 
 class Cycle:
@@ -99,6 +110,9 @@ class Cycle:
         offload: Offload = asyncio.to_thread,
     ) -> None:
         """*offload* runs a plan in a thread, so that it does not block the event loop."""
+        self.ask_policy: AskPolicy | None = None  # where an autoscaler adds nodes
+        self.provisioning: Provisioning | None = None
+        self._asks = NO_ASKS
         self._rate_limiter = EvictionRateLimiter(clock)
         self._has_restored_evictions = False  # evictions from before this process led
         self._cache = cache
@@ -163,6 +177,8 @@ class Cycle:
     async def run(self, binder: CommandExecutor, reporter: ReportReceiver) -> None:
         """Run cycles as long as this process leads; at the end wait for commands in flight."""
         self._has_restored_evictions = False
+        groups = self._cache.cluster.pod_groups.values()
+        self._asks = restored_asks(groups, int(self._clock.now().timestamp()))
         self.replan()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick())
@@ -175,6 +191,8 @@ class Cycle:
                 for podgroup_commands in self._assume(commands):
                     group.create_task(binder.execute(podgroup_commands))
                 reporter.publish(report)
+                if self.provisioning is not None:
+                    self.provisioning.publish(report)
 
     async def _wait_until_due(self) -> None:
         await self._due.wait()
@@ -202,8 +220,10 @@ class Cycle:
             cache.in_flight_evictions.current(),
             cache.creation_failures.by_podgroup,
             self._limits(encoded),
+            self._ask_input(),
         )
         result, commands, report = await self._offload(self._decide, plan_input)
+        self._asks = report.asks
         self._unusable_gpus.planned(encoded.snapshot, result)
         ended_s = self._clock.monotonic_s()
         self._retry_on = _events_to_retry_on(result)
@@ -247,12 +267,24 @@ class Cycle:
             remedies={rows[key]: it for key, it in self._remedies.items() if key in rows},
         )
 
+    def _ask_input(self) -> AskInput | None:
+        if self.ask_policy is None:
+            return None
+        cluster = self._cache.cluster
+        given = AskInput.of(self.ask_policy, self._asks, cluster.nodes.values())
+        if self.provisioning is None:
+            return given
+        news = given.news._replace(requests={**self.provisioning.states})
+        return given._replace(news=news, classes=provisioning_classes(cluster.queues))
+
     def _decide(self, plan_input: _PlanInput) -> tuple[Plan, Commands, PlanReport]:
-        encoded, in_flight_evictions, creation_failures, limits = plan_input
+        encoded, in_flight_evictions, creation_failures, limits, asks = plan_input
         with without_collection():
             result = plan(encoded.snapshot, self._policies, limits)
             commands = commands_from_plan(encoded, result, lambda: str(uuid4()))
-            report = plan_report(encoded, result, commands, in_flight_evictions, creation_failures)
+            report = plan_report(
+                encoded, result, commands, in_flight_evictions, creation_failures, asks
+            )
             return result, commands, report
 
     def _log_withheld(self, count: int) -> None:

@@ -8,7 +8,7 @@ it, because it is what the next plan would be made from.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -30,6 +30,7 @@ from scheduler.shell.bind.gpu.reserve_device import (
     ReservationPodSource,
 )
 from scheduler.shell.bind.gpu.share_step import GpuShareStep, ShareOptions
+from scheduler.shell.bind.kept_nodes import NodeKeeping
 from scheduler.shell.bind.steps import BindStep, BindSteps
 from scheduler.shell.bind.volumes import VolumeStep
 from scheduler.shell.bind.writes import LimitedWrites
@@ -41,10 +42,13 @@ from scheduler.shell.evict.stale_gang_observer import StaleGangController
 from scheduler.shell.evict.suspend_resume import Suspender
 from scheduler.shell.evict.whole_workload import WorkloadEvictor
 from scheduler.shell.queue_access import NotifyingExecutor, QueueAccessReviews
+from scheduler.shell.report.asks import AskPolicy
+from scheduler.shell.report.provisioning_requests import ProvisioningRequests
 from scheduler.shell.report.status import PauseReporter, StatusReporter
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.failed_starts import FIELD_SELECTOR as FAILED_STARTS
 from scheduler.state.inputs import Cluster, StateOptions
+from scheduler.state.podgroups.node_asks import AskLimits
 from scheduler.state.queues.access import access_review
 from trainer_kai.api.decode import encode
 from trainer_kai.api.meta import Key
@@ -70,12 +74,8 @@ from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, watch_name
 from trainer_kai.service.clock import Clock
 from trainer_kai.service.garbage_collection import freeze_known_objects
 from trainer_kai.service.health import Health
-from trainer_kai.service.settings import (
-    PolicySettings,
-    SchedulerSettings,
-    read_gpu_replicas,
-    split_names,
-)
+from trainer_kai.service.setting_checks import read_gpu_replicas, split_names
+from trainer_kai.service.settings import AutoscalingSettings, PolicySettings, SchedulerSettings
 
 _BATCH: Final = 200  # objects of a dump that are encoded at once: a few milliseconds
 _KEEP_WARM_S: Final = 5.0
@@ -85,6 +85,7 @@ async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSet
     client, metrics, log = context.client, context.metrics, context.log
     cache = ClusterCache(state_options(context.clock, settings))
     cycle = Cycle(cache, policies_of(settings), context.clock, metrics, log)
+    cycle.ask_policy = ask_policy(settings)
     informers = ClusterInformers(cache, cycle)
     informers.start(run, client, context.observer, context.health)
     events = event_recorder(client, settings.scheduler_name, metrics, log)
@@ -158,7 +159,11 @@ class _Leadership(NamedTuple):
             shares,
             ClaimStep(cache, claim_writes),
         ]
-        parts = BinderParts(evictor.evict_all, BindSteps(bind_steps, log), writes, events)
+        keeping = NodeKeeping(fenced, cache, log)
+        provisioning = ProvisioningRequests(fenced, cache, self.cycle.wake, log)
+        annotations = _bind_annotations(self.settings.autoscaling, keeping, provisioning)
+        steps = BindSteps(bind_steps, log)
+        parts = BinderParts(evictor.evict_all, steps, writes, events, annotations)
         binder = Binder(fenced, cache, parts, self.cycle, metrics, log)
         workloads = WorkloadEvictor(cache, fenced.clock, shares.gpus_of, binder.execute)
         reservations = ReservationController(fenced, cache, shares, workloads, events, log)
@@ -176,7 +181,20 @@ class _Leadership(NamedTuple):
                 group.create_task(service.run())
             for controller in (reservations, refused, claims):
                 group.create_task(controller.run())
+            group.create_task(keeping.run())
+            self._start_provisioning(group, provisioning)
             group.create_task(self.cycle.run(self._with_queue_access(group, binder), reporter))
+
+    def _start_provisioning(
+        self, group: asyncio.TaskGroup, provisioning: ProvisioningRequests
+    ) -> None:
+        autoscaling = self.settings.autoscaling
+        is_on = autoscaling.enabled and autoscaling.provisioning_requests
+        self.cycle.provisioning = provisioning if is_on else None
+        if is_on:
+            watch = provisioning.watch(self.context.observer)
+            group.create_task(watch.run(provisioning.changed, provisioning.synced))
+            group.create_task(provisioning.run())
 
     def _with_queue_access(
         self, group: asyncio.TaskGroup, binder: CommandExecutor
@@ -189,6 +207,18 @@ class _Leadership(NamedTuple):
         self.cache.on_access_questions = queue_access.set_uses
         group.create_task(queue_access.run())
         return NotifyingExecutor(binder, queue_access.record_start)
+
+
+def _bind_annotations(
+    autoscaling: AutoscalingSettings, keeping: NodeKeeping, provisioning: ProvisioningRequests
+) -> Callable[[Key, Key], Mapping[str, str]]:
+    def annotations(pod: Key, group: Key) -> Mapping[str, str]:
+        if not autoscaling.enabled:
+            return {}
+        keeps = keeping.annotations(pod, group) if autoscaling.keep_nodes == "gangs" else {}
+        return {**keeps, **provisioning.bind_annotations(group)}
+
+    return annotations
 
 
 def _gpu_shares(
@@ -342,6 +372,18 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
         )
 
     return options
+
+
+def ask_policy(settings: SchedulerSettings) -> AskPolicy | None:
+    autoscaling = settings.autoscaling
+    if not autoscaling.enabled:
+        return None
+    return AskPolicy(
+        AskLimits(autoscaling.wait_s, autoscaling.pause_s),
+        is_within_quota=autoscaling.up_to == "quota",
+        startup_taints=tuple(split_names(autoscaling.startup_taints)),
+        gpu_resources=gpu_resources(settings.policies),
+    )
 
 
 def gpu_resources(settings: PolicySettings) -> tuple[str, ...]:

@@ -89,6 +89,15 @@ _SHARING_RULES: Final = (
     (["configmaps"], ["create", "patch", "delete"]),
     (["pods"], ["get"]),
 )
+# The scheduler's rights for ProvisioningRequests, as their component gives them.
+_PROVISIONING_RULES: Final = (
+    {
+        "apiGroups": ["autoscaling.x-k8s.io"],
+        "resources": ["provisioningrequests"],
+        "verbs": ["list", "watch", "create", "delete"],
+    },
+    {"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["create", "delete"]},
+)
 # What is read by a kustomization with labels.
 _LABELLED: Final = (
     *("base/rbac/", "base/policies/", "base/webhooks", "base/validating", "base/processes/"),
@@ -340,6 +349,8 @@ def _change_cluster_role(template: _Template, role: Obj) -> None:
         }
         end = template.line("{{- end }}")
         role["rules"] += [template.line("{{- if .Values.snapshot }}"), rule, end]
+        start = template.line('{{- if include "trainer-kai.requestsNodes" . }}')
+        role["rules"] += [start, *_PROVISIONING_RULES, end]
 
 
 def _change_deployment(template: _Template, deployment: Obj) -> None:

@@ -12,6 +12,7 @@ ADMISSION_REGISTRATION: Final = "admissionregistration.k8s.io"
 API_EXTENSIONS: Final = "apiextensions.k8s.io"
 APPS: Final = "apps"
 ARGO: Final = "argoproj.io"
+AUTOSCALING: Final = "autoscaling.x-k8s.io"
 AUTHENTICATION: Final = "authentication.k8s.io"
 AUTHORIZATION: Final = "authorization.k8s.io"
 BATCH: Final = "batch"
@@ -98,7 +99,10 @@ STAGE: Final = "trainer-kai.dev/stage"  # PodGroup annotation: the stage, and th
 MEMBERS: Final = "trainer-kai.dev/members"
 RESERVED: Final = "trainer-kai.dev/reserved"  # PodGroup annotation of the scheduler
 LINE: Final = "trainer-kai.dev/line"  # PodGroup annotation of the scheduler, JSON
+ASKED_FOR_NODES: Final = "trainer-kai.dev/asked-for-nodes"  # PodGroup annotation, JSON
 INJECT: Final = "trainer-kai.dev/inject"  # namespace label
+# Pod annotation: which annotations for autoscalers the scheduler wrote with the bind.
+KEEPS_NODE: Final = "trainer-kai.dev/keeps-node"
 GPU_DEVICES: Final = "trainer-kai.dev/gpu-devices"  # pod annotation: the UUIDs of its shared GPUs
 CLAIMS_RELEASED: Final = "trainer-kai.dev/claims-released"  # pod annotation: its devices are free
 LAST_CHECKPOINT: Final = "trainer-kai.dev/last-checkpoint"  # TrainJob annotation, RFC 3339
@@ -107,6 +111,8 @@ CONSOLIDATION: Final = "trainer-kai.dev/consolidation"  # Queue annotation: may 
 ACCESS: Final = "trainer-kai.dev/access"  # Queue annotation: open, or closed (only with a grant)
 STOP_POLICY: Final = "trainer-kai.dev/stop-policy"  # Queue annotation: None, Hold, HoldAndDrain
 QUEUE_ORDER: Final = "trainer-kai.dev/queue-order"  # Queue annotation: best-effort, reserve, strict
+# Queue annotation: the class of the ProvisioningRequests by which its PodGroups ask for nodes.
+PROVISIONING_CLASS: Final = "trainer-kai.dev/provisioning-class"
 ALLOW_DELETE: Final = "trainer-kai.dev/allow-delete"  # Queue annotation: "true" also while in use
 EVICTED_BY: Final = "trainer-kai.dev/evicted-by"  # PodGroup annotation, with a copy on its TrainJob
 LAST_EVICTION_RECORD: Final = "trainer-kai.dev/last-eviction"  # PodGroup annotation, JSON
@@ -211,6 +217,20 @@ MIG_PREFIX: Final = "nvidia.com/mig-"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
+# And which ProvisioningRequest a pod uses up.
+CONSUMES_REQUEST: Final = "autoscaling.x-k8s.io/consume-provisioning-request"
+CONSUMES_CLASS: Final = "autoscaling.x-k8s.io/provisioning-class-name"
+
+# Taints of nodes that cannot be used yet: keys, or their beginnings.
+STARTUP_TAINTS: Final = (
+    "node.kubernetes.io/",
+    CLOUD_NODE_PREFIX,
+    "karpenter.sh/unregistered",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "node.cilium.io/agent-not-ready",
+)
+
 RUN_AI_DOMAIN: Final = "run.ai"  # of annotations that KAI kept from before
 
 # Our webhooks that change pods.
@@ -222,6 +242,7 @@ DEVICE_ACCESS_WEBHOOK: Final = "device-access.trainer-kai.dev"  # of a component
 CDI_GPU_PREFIX: Final = "k8s.device-plugin.nvidia.com/gpu="
 
 # The rest of Kubernetes.
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 NATIVE_PREFIX: Final = "kubernetes.io/"  # the prefix of resources that are not extended ones
 CERT_MANAGER_PREFIX: Final = "cert-manager.io/"
 TLS_SECRET: Final = "kubernetes.io/tls"  # noqa: S105 - the type of a Secret

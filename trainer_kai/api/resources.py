@@ -8,6 +8,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from trainer_kai.api.autoscaling_kinds import ProvisioningRequest
 from trainer_kai.api.cluster_kinds import (
     AccessReview,
     Deployment,
@@ -40,6 +41,7 @@ from trainer_kai.api.meta import Meta, Object, OwnerReference, PartialObject
 from trainer_kai.api.names import (
     APPS,
     AUTHORIZATION,
+    AUTOSCALING,
     BATCH,
     COORDINATION,
     JOBSET,
@@ -159,6 +161,11 @@ RESOURCE_SLICES: Final = _cluster_wide(
 DEVICE_TAINT_RULES: Final = _cluster_wide(
     RESOURCE, "v1", "devicetaintrules", DeviceTaintRule, "DeviceTaintRule"
 )
+# Where queues ask for nodes by them; the templates are written and never read.
+POD_TEMPLATES: Final = _namespaced("", "v1", "podtemplates", PartialObject, "PodTemplate")
+PROVISIONING_REQUESTS: Final = _namespaced(
+    AUTOSCALING, "v1", "provisioningrequests", ProvisioningRequest, "ProvisioningRequest"
+)
 # Created to get an answer; the API server does not store them.
 ACCESS_REVIEWS: Final = _cluster_wide(
     AUTHORIZATION, "v1", "subjectaccessreviews", AccessReview, "SubjectAccessReview"
@@ -216,6 +223,7 @@ ALL: Final = (
     DEVICE_CLASSES,
     RESOURCE_SLICES,
     DEVICE_TAINT_RULES,
+    PROVISIONING_REQUESTS,
 )
 
 

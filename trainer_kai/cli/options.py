@@ -146,7 +146,7 @@ def kind_defaults(args: argparse.Namespace) -> "KindDefaults":
 
     if not args.kind_defaults:
         return NO_CHANGES
-    from trainer_kai.service.settings import read_kind_defaults  # noqa: PLC0415 - slow to import
+    from trainer_kai.service.setting_checks import read_kind_defaults  # noqa: PLC0415 - slow to import
 
     try:
         return KindDefaults(read_kind_defaults(args.kind_defaults))

@@ -12,7 +12,8 @@ from trainer_kai.kube.process.runner import Runner
 from trainer_kai.podgrouper.reconcile import Podgrouper
 from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.policy.queueing.kind_defaults import KindDefaults
-from trainer_kai.service.settings import PodgrouperSettings, read_kind_defaults
+from trainer_kai.service.setting_checks import read_kind_defaults
+from trainer_kai.service.settings import PodgrouperSettings
 
 _NAME = "trainer_kai.podgrouper"
 

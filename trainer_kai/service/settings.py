@@ -4,11 +4,7 @@ The name of a number has its unit. The docstring under a field is its text in `-
 docs/settings.md. Settings must not hold secrets, because all of them are printed.
 """
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from decimal import Decimal
-from difflib import get_close_matches
-from ipaddress import ip_address
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import pydantic
@@ -20,169 +16,33 @@ from trainer_kai.api.names import (
     GPU,
     SCHEDULER_NAME,
     SHARED_GPU,
+    STARTUP_TAINTS,
     TERMINATION_TAINTS,
 )
-from trainer_kai.api.requested_values import PREEMPTIBILITIES
-from trainer_kai.api.scheduler_names import ACTIONS, ALWAYS_ON_PLUGINS, OPTIONAL_PLUGINS, Action
-from trainer_kai.api.syntax import dns_subdomain_fault, label_name_fault
+from trainer_kai.api.scheduler_names import ACTIONS
+from trainer_kai.service.setting_checks import (
+    action_faults,
+    checked,
+    checked_hosts,
+    checked_kubernetes_name,
+    condition_faults,
+    disabled_plugin_faults,
+    gpu_replica_faults,
+    kind_default_faults,
+    kubernetes_name_faults,
+    priority_class_faults,
+    resource_name_faults,
+    startup_taint_faults,
+    taint_faults,
+)
 
 S = TypeVar("S", bound="Settings")
 UnannotatedAccess: TypeAlias = Literal["open", "closed"]
 
 _DAY_S: Final = 86_400.0
-_LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
-_KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}(\.[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?)?")
-_TAINT_VALUE: Final = "[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
-_STATUSES: Final = ("False", "True", "Unknown")
-_DNS_NAME: Final = re.compile(rf"(\*\.)?({_LABEL}\.)*{_LABEL}", re.IGNORECASE)
 
-
-def split_names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _unknown_name(name: str, known: Collection[str]) -> str:
-    near = get_close_matches(name, known, n=1)
-    meant = f"did you mean {near[0]}? " if near else ""
-    return f"{name!r} is unknown; {meant}valid names are {', '.join(known)}"
-
-
-def _action_faults(text: str) -> Iterator[str]:
-    unknown = [_unknown_name(name, ACTIONS) for name in split_names(text) if name not in ACTIONS]
-    yield from unknown
-    if not unknown and Action.ALLOCATE not in split_names(text):
-        yield f"should include '{Action.ALLOCATE}'; without it no pod starts"
-
-
-def _disabled_plugin_faults(text: str) -> Iterator[str]:
-    for name in split_names(text):
-        if name in ALWAYS_ON_PLUGINS:
-            yield f"{name!r} is always on"
-        elif name not in OPTIONAL_PLUGINS:
-            yield _unknown_name(name, sorted(OPTIONAL_PLUGINS))
-
-
-def _resource_name_faults(text: str) -> Iterator[str]:
-    yield from filter(None, map(label_name_fault, split_names(text)))
-
-
-def read_gpu_replicas(text: str) -> dict[str, int]:
-    """Return the resources of a setting, each with what it is charged, in thousandths of a GPU.
-
-    Raise `ValueError` for a part that is no number above 0 and up to 1.
-    """
-    charges = {}
-    for item in split_names(text):
-        name, _, part = item.partition("=")
-        thousandths = round(Decimal(part.strip() or 1) * 1000)
-        if not 1 <= thousandths <= 1000:
-            raise ValueError(part)
-        charges[name.strip()] = thousandths
-    return charges
-
-
-def _gpu_replica_faults(text: str) -> Iterator[str]:
-    for item in split_names(text):
-        try:
-            (name,) = read_gpu_replicas(item)
-        except (ValueError, ArithmeticError):
-            part = item.partition("=")[2].strip()
-            yield f"{part!r} should be the part of a GPU that one is: a number up to 1, from 0.001"
-        else:
-            yield from filter(None, [label_name_fault(name)])
-
-
-def read_kind_defaults(text: str) -> dict[str, tuple[str, str]]:
-    """Return the PriorityClass and the preemptibility of each kind in a setting.
-
-    Raise `ValueError` for what is not of the form KIND=CLASS or KIND=CLASS/PREEMPTIBILITY.
-    """
-    defaults = {}
-    for item in split_names(text):
-        kind, _, values = item.partition("=")
-        name, slash, preemptibility = values.strip().partition("/")
-        is_known = preemptibility in PREEMPTIBILITIES if slash else True
-        if not (_KIND.fullmatch(kind.strip()) and is_known) or dns_subdomain_fault(name):
-            raise ValueError(item)
-        defaults[kind.strip()] = name, preemptibility
-    return defaults
-
-
-def _kind_default_faults(text: str) -> Iterator[str]:
-    for item in split_names(text):
-        try:
-            read_kind_defaults(item)
-        except ValueError:
-            yield (
-                f"{item!r} should be a kind and a PriorityClass, such as Deployment.apps=train, or "
-                f"also {' or '.join(PREEMPTIBILITIES)}, such as Job.batch=train/preemptible"
-            )
-
-
-def _taint_faults(text: str) -> Iterator[str]:
-    for item in split_names(text):
-        key, equals, value = item.partition("=")
-        if fault := label_name_fault(key):
-            yield fault
-        elif equals and not re.fullmatch(_TAINT_VALUE, value):
-            yield f"{item!r} should be the key of a taint, or KEY=VALUE"
-
-
-def _condition_faults(text: str) -> Iterator[str]:
-    for item in split_names(text):
-        name, equals, status = item.partition("=")
-        if fault := label_name_fault(name):
-            yield fault
-        elif equals and status not in _STATUSES:
-            yield f"{item!r} should be the type of a condition, or TYPE=False or TYPE=Unknown"
-
-
-def _kubernetes_name_faults(text: str) -> Iterator[str]:
-    for name in split_names(text):
-        try:
-            _kubernetes_name(name)
-        except ValueError as error:
-            yield f"{name!r} {error}"
-
-
-def _priority_class_faults(text: str) -> Iterator[str]:
-    yield from filter(None, map(dns_subdomain_fault, split_names(text)))
-
-
-def _checked(rule: Callable[[str], Iterator[str]]) -> AfterValidator:
-    """Report every fault of the names of a setting."""
-
-    def check(text: str) -> str:
-        faults = [*rule(text)]
-        if faults:
-            raise ValueError("; ".join(faults))
-        return text
-
-    return AfterValidator(check)
-
-
-def _kubernetes_name(value: str) -> str:
-    if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]{0,61}[a-z0-9])?", value):
-        message = "should have at most 63 of a-z, 0-9, - and ., and a letter or digit at each end"
-        raise ValueError(message)
-    return value
-
-
-def _hosts(value: str) -> str:
-    """Check that each host can be in a certificate, and is read back unchanged."""
-    for host in filter(None, map(str.strip, value.split(","))):
-        try:
-            is_good = "%" not in str(ip_address(host))
-        except ValueError:
-            is_good = bool(_DNS_NAME.fullmatch(host)) and len(host) <= 253
-        if not is_good:
-            right = "should be a host name, or an IP address without brackets or zone"
-            raise ValueError(f"{host} {right}")
-    return value
-
-
-_Name = Annotated[str, AfterValidator(_kubernetes_name)]
-_NameOrNone = Annotated[str, AfterValidator(lambda value: value and _kubernetes_name(value))]
+_Name = Annotated[str, AfterValidator(checked_kubernetes_name)]
+_NameOrNone = Annotated[str, AfterValidator(lambda value: value and checked_kubernetes_name(value))]
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Days = Annotated[float, Field(gt=0, le=36_500)]
 
@@ -345,7 +205,7 @@ class _QueueAccessPart(_Model):
 class _KindDefaultsPart(_Model):
     """The settings that webhook and podgrouper share: both know the class of a workload."""
 
-    kind_defaults: Annotated[str, _checked(_kind_default_faults)] = ""
+    kind_defaults: Annotated[str, checked(kind_default_faults)] = ""
     """The PriorityClass, and optionally the preemptibility, of PodGroups for which neither their
     workload nor its pods name one, by the kind of the workload: `Kind.group` or `Kind`, separated
     by commas, such as `Deployment.apps=train, Notebook=build/preemptible`; kinds that are not
@@ -390,7 +250,7 @@ class TlsSettings(_Model):
     """The name of the mutating and the validating webhook configuration that get the CA of the
     certificate."""
 
-    extra_hosts: Annotated[str, AfterValidator(_hosts)] = ""
+    extra_hosts: Annotated[str, AfterValidator(checked_hosts)] = ""
     """Additional host names and IP addresses in the certificate, separated by commas."""
 
     certificate_days: _Days = 365
@@ -500,17 +360,17 @@ class PolicySettings(_Model):
     """Whether reclaim may evict pods although a PodDisruptionBudget allows no disruption
     (`best-effort`), or never does (`always`)."""
 
-    disabled: Annotated[str, _checked(_disabled_plugin_faults)] = ""
+    disabled: Annotated[str, checked(disabled_plugin_faults)] = ""
     """The plugins to disable, named as in `scheduler/policies`, separated by commas."""
 
-    actions: Annotated[str, _checked(_action_faults)] = ",".join(ACTIONS)
+    actions: Annotated[str, checked(action_faults)] = ",".join(ACTIONS)
     """The actions of the scheduler, separated by commas; all actions but `allocate` can evict
     running pods."""
 
-    gpu_resources: Annotated[str, _checked(_resource_name_faults)] = f"{GPU},{AMD_GPU}"
+    gpu_resources: Annotated[str, checked(resource_name_faults)] = f"{GPU},{AMD_GPU}"
     """The names of the node resources that are whole GPUs, separated by commas."""
 
-    gpu_replicas: Annotated[str, _checked(_gpu_replica_faults)] = SHARED_GPU
+    gpu_replicas: Annotated[str, checked(gpu_replica_faults)] = SHARED_GPU
     """The names of the node resources by which time slicing or MPS shares GPUs, separated by
     commas. A queue is charged one GPU for each, or the part that follows the name:
     `nvidia.com/gpu.shared=0.25` where each GPU has four replicas."""
@@ -519,11 +379,11 @@ class PolicySettings(_Model):
 class KaiSettings(_Model):
     """Where another KAI scheduler of the same name can run; this scheduler pauses beside it."""
 
-    namespaces: Annotated[str, _checked(_kubernetes_name_faults)] = SCHEDULER_NAME  # its default
+    namespaces: Annotated[str, checked(kubernetes_name_faults)] = SCHEDULER_NAME  # its default
     """The namespaces in which another KAI scheduler can run, separated by commas; the namespace of
     this scheduler is always checked."""
 
-    shards: Annotated[str, _checked(_kubernetes_name_faults)] = "default"
+    shards: Annotated[str, checked(kubernetes_name_faults)] = "default"
     """The names and partition values of the SchedulingShards of another KAI scheduler, separated by
     commas."""
 
@@ -547,11 +407,11 @@ class KeptRoomSettings(_Model):
 class LeavingNodeSettings(_Model):
     """Which nodes leave the cluster: nothing starts there, and gangs are moved off them whole."""
 
-    taints: Annotated[str, _checked(_taint_faults)] = ",".join(TERMINATION_TAINTS)
+    taints: Annotated[str, checked(taint_faults)] = ",".join(TERMINATION_TAINTS)
     """The taints of nodes that leave, separated by commas: `KEY`, or `KEY=VALUE`; empty means
     none."""
 
-    conditions: Annotated[str, _checked(_condition_faults)] = ""
+    conditions: Annotated[str, checked(condition_faults)] = ""
     """The conditions of nodes that leave, separated by commas: `TYPE` while it is True, or
     `TYPE=False` or `TYPE=Unknown`, such as `GpuUnhealthy, AcceleratedHardwareReady=False`; empty
     means none."""
@@ -561,10 +421,43 @@ class LeavingNodeSettings(_Model):
     with the node (`keep`)."""
 
 
+class AutoscalingSettings(_Model):
+    """What the scheduler does where an autoscaler adds and removes nodes."""
+
+    enabled: bool = False
+    """Whether an autoscaler (cluster-autoscaler or Karpenter) adds nodes: then pods are marked
+    `Unschedulable` only for what would be of use at once, and messages say what is asked for."""
+
+    up_to: Literal["limit", "quota"] = "limit"
+    """How far nodes are asked for: up to the limits of queues (`limit`), or within their quotas
+    only, so that no node is bought to be borrowed (`quota`)."""
+
+    wait_s: int = Field(default=900, ge=1, le=86_400)
+    """The time in whole seconds after which a PodGroup for which no more nodes come asks no more,
+    so that those that came are removed; nodes that have joined and cannot be used yet are waited
+    for up to twice this time."""
+
+    pause_s: int = Field(default=900, ge=1, le=14_400)
+    """The time in whole seconds after which it asks again; it doubles each time, up to 4 hours."""
+
+    provisioning_requests: bool = False
+    """Whether queues with the annotation `trainer-kai.dev/provisioning-class` ask for nodes by
+    ProvisioningRequests of that class instead of marks on pods (needs the component
+    `provisioning-requests`)."""
+
+    keep_nodes: Literal["gangs", "off"] = "gangs"
+    """Which running pods keep their nodes from being removed for cost: those of PodGroups that need
+    more than one pod (`gangs`), or none (`off`). Draining a node lifts it."""
+
+    startup_taints: Annotated[str, checked(startup_taint_faults)] = ",".join(STARTUP_TAINTS)
+    """The taints that new nodes have until they can be used, separated by commas: keys, or
+    beginnings of keys that end with `/`."""
+
+
 class SchedulerPart(_QueueAccessPart, _GpuSharingPart):
     """The settings that only the scheduler has."""
 
-    priority_classes: Annotated[str, _checked(_priority_class_faults)] = ""
+    priority_classes: Annotated[str, checked(priority_class_faults)] = ""
     """The PriorityClasses that a label on a workload can choose, separated by commas; empty means
     all."""
 
@@ -596,6 +489,7 @@ class SchedulerPart(_QueueAccessPart, _GpuSharingPart):
     reservation_pods: ReservationPodSettings = ReservationPodSettings()
     leaving_nodes: LeavingNodeSettings = LeavingNodeSettings()
     avoided_nodes: AvoidedNodeSettings = AvoidedNodeSettings()
+    autoscaling: AutoscalingSettings = AutoscalingSettings()
 
 
 class SchedulerSettings(SchedulerPart, Settings):

@@ -136,6 +136,7 @@ resources:
 {{- $flat := dict -}}
 {{- if (($values.global | default dict).clusterAutoscaling) -}}
 {{- $_ := set $flat "admission.cluster" "grows" -}}
+{{- $_ := set $flat "autoscaling.enabled" "true" -}}
 {{- end -}}
 {{- with $values.scheduler.placementStrategy -}}
 {{- $_ := set $flat "policies.gpu_placement" . -}}
@@ -187,6 +188,12 @@ resources:
 {{- define "trainer-kai.restrictsDevices" -}}
 {{- $settings := include "trainer-kai.settings" . | fromYaml -}}
 {{- if eq (get $settings "admission.nvidia_visible_devices" | toString) "block" }}true{{ end -}}
+{{- end }}
+
+{{- /* Whether the scheduler asks for nodes by ProvisioningRequests: then it has the rights for them. */}}
+{{- define "trainer-kai.requestsNodes" -}}
+{{- $settings := include "trainer-kai.settings" . | fromYaml -}}
+{{- if eq (get $settings "autoscaling.provisioning_requests" | toString) "true" }}true{{ end -}}
 {{- end }}
 
 {{- /* The condition under which no account in the namespaces of KAI made the request; the default is that of the setting. */}}

@@ -65,6 +65,8 @@ class BinderParts(NamedTuple):
     steps: BindSteps
     writes: LimitedWrites
     recorder: EventRecorder
+    # What a pod of a PodGroup gets with its bind.
+    annotations: Callable[[Key, Key], Mapping[str, str]]
 
 
 @dataclass
@@ -103,6 +105,7 @@ class Binder:
         self._metrics = metrics
         self._log = log
         self._writes = parts.writes
+        self._annotations = parts.annotations
         self._command_queues: dict[Key, _CommandQueue] = {}
         # of pods and PodGroups that were refused; the one that was refused last is last
         self._backoffs: dict[Key, _Backoff] = {}
@@ -292,7 +295,7 @@ class Binder:
             self._not_bound(pod, node, error)
             return False
         try:
-            await self._send_bind(pod, node, assumed_meta.uid)
+            await self._send_bind(pod_bind)
         except Unavailable:
             self._cache.assumed.await_seen(pod, self._watch_deadline_s())
             return False
@@ -329,12 +332,13 @@ class Binder:
             self._metrics.binds.labels("failed").inc()
         self._back_off(pod)
 
-    async def _send_bind(self, pod: Key, node: str, uid: str) -> None:
+    async def _send_bind(self, pod_bind: PodBind) -> None:
+        pod, node = pod_bind.pod, pod_bind.node
         delays_s = iter(_RETRY_DELAYS_S)
         is_repeated = False
         while True:
             try:
-                await self._writes.send(lambda: self._bind_as_assumed(pod, node, uid))
+                await self._writes.send(lambda: self._bind_as_assumed(pod_bind))
             except Conflict:
                 if not is_repeated:
                     raise
@@ -353,11 +357,13 @@ class Binder:
             else:
                 return
 
-    async def _bind_as_assumed(self, pod: Key, node: str, uid: str) -> None:
+    async def _bind_as_assumed(self, pod_bind: PodBind) -> None:
         """Bind a pod in the version that was planned: with the same queue and PodGroup."""
+        pod, node, uid, commands = pod_bind
         assumed_meta = self._cache.assumed.bound_metadata(pod)
         version = assumed_meta.resource_version if assumed_meta else ""
-        await bind(self._client, pod, node, uid=uid, version=version)
+        annotations = self._annotations(pod, commands.group)
+        await bind(self._client, pod, node, uid=uid, version=version, annotations=annotations)
 
     async def _nominate(self, pod: Key, node: str, uid: str) -> bool:
         known = self._cache.cluster.pods.get(pod)

@@ -29,10 +29,11 @@ from scheduler.core.messages.rejection_messages import (
     rejection_message,
 )
 from scheduler.core.model.podgroup import PodGroupInfo, podsets_of
-from scheduler.core.model.rejections import FitErrors
 from scheduler.core.model.resources import NONE, Ints, ResourceKind
 from scheduler.core.model.result import Plan
+from scheduler.core.node_requests import waits_for_capacity
 from scheduler.shell.event_objects import event_object
+from scheduler.shell.report.asks import NO_ASKS, AskInput, Asks, asks_after
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.cluster_events import is_pending
 from scheduler.state.cache.creation_failures import CreationFailure
@@ -41,6 +42,7 @@ from scheduler.state.commands import (
     PlannedEviction,
     UnschedulablePodGroup,
 )
+from scheduler.state.podgroups.node_asks import NodeAsk
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
@@ -59,18 +61,8 @@ EvictionsByPreemptor: TypeAlias = Mapping[Key, Sequence[PlannedEviction]]
 
 _NO_EVICTIONS: Final[EvictionsByPreemptor] = MappingProxyType({})
 _NO_CREATION_FAILURES: Final[Mapping[Key, CreationFailure]] = MappingProxyType({})
+_NO_REQUESTS: Final[Mapping[Key, tuple[Key, ...]]] = MappingProxyType({})
 _UNLIMITED: Final = -1
-# Reasons that another node could cure: an autoscaler acts on them. It must not act on quotas, nor
-# on a required topology: it does not know in which domain a node would help.
-_CAPACITY_REASONS: Final = frozenset(
-    {
-        UnschedulableReason.NO_NODE_MATCHES,
-        UnschedulableReason.FRAGMENTED,
-        UnschedulableReason.NO_CAPACITY,
-    }
-)
-
-
 _REASON: Final = "FailedScheduling"
 _MAX_PODS: Final = 5  # of one PodGroup
 _NEGLIGIBLE_S: Final = 1e-3  # a shorter time is none
@@ -114,6 +106,9 @@ class PlanReport(NamedTuple):
     podgroups: Mapping[Key, PodGroupReport]
     queues: Mapping[str, QueueReport]
     without_queue: tuple[Key, ...] = ()  # PodGroups in a queue that does not exist, or has no root
+    asks: Mapping[Key, NodeAsk] = NO_ASKS  # what PodGroups ask of an autoscaler
+    # The pods of those that ask by a ProvisioningRequest.
+    requested: Mapping[Key, tuple[Key, ...]] = _NO_REQUESTS
 
 
 def plan_report(
@@ -122,10 +117,13 @@ def plan_report(
     commands: Commands,
     in_flight_evictions: EvictionsByPreemptor = _NO_EVICTIONS,
     creation_failures: Mapping[Key, CreationFailure] = _NO_CREATION_FAILURES,
+    ask_input: AskInput | None = None,
 ) -> PlanReport:
+    """Return the report of a plan; *ask_input* is given where an autoscaler adds nodes."""
     queues = encoded.snapshot.queues
     nominated = _nominated_reports(encoded, result, commands, in_flight_evictions)
-    waiting = {it.group: _podgroup_report(encoded, it) for it in commands.unschedulable}
+    asks = None if ask_input is None else asks_after(encoded, result.rejections, ask_input)
+    waiting = {it.group: _podgroup_report(encoded, it, asks) for it in commands.unschedulable}
     return PlanReport(
         podgroups=nominated | waiting | dict(_creation_failure_reports(waiting, creation_failures)),
         queues={
@@ -146,7 +144,15 @@ def plan_report(
             for row, podgroup in enumerate(encoded.snapshot.podgroups)
             if podgroup.queue == NONE
         ),
+        asks=NO_ASKS if asks is None else asks.by_podgroup,
+        requested=_NO_REQUESTS if asks is None else _requested(encoded, asks),
     )
+
+
+def _requested(encoded: EncodedSnapshot, asks: Asks) -> Mapping[Key, tuple[Key, ...]]:
+    rows = ((encoded.podgroup_keys[row], row) for row in asks.requests)
+    found = ((key, asks.requested_pods(key, row)) for key, row in rows)
+    return {key: tuple(encoded.pod_keys[it] for it in pods) for key, pods in found if pods}
 
 
 def missing_queue_use(podgroups: Iterable[PodGroup]) -> dict[str, tuple[int, ...]]:
@@ -222,33 +228,42 @@ def _creation_failure_reports(
 
 
 def _podgroup_report(
-    encoded: EncodedSnapshot, unschedulable: UnschedulablePodGroup
+    encoded: EncodedSnapshot, unschedulable: UnschedulablePodGroup, asks: Asks | None
 ) -> PodGroupReport:
     rejection = unschedulable.rejection
     kai_reason, kai_text = kai_condition(encoded.snapshot, rejection)
     kai_message = truncated_message(kai_text)
-    message = truncated_message(rejection_message(encoded.snapshot, rejection))
+    sentences = [rejection_message(encoded.snapshot, rejection)]
     if rejection.podgroup == NONE:
+        message = truncated_message(sentences[0])
         return PodGroupReport(
             unschedulable.reason, message, kai_reason, kai_message, has_begun=False, pods=()
         )
+    if asks is not None:
+        sentences += asks.sentences(encoded, unschedulable.group, rejection.podgroup)
     podgroup = encoded.snapshot.podgroups[rejection.podgroup]
-    podsets = [*podsets_of(podgroup.tree)]
-    is_delayed = unschedulable.reason == UnschedulableReason.PREEMPTION_DELAY
-    is_capacity_reason = rejection.queue_rejection is None and (
-        unschedulable.reason in _CAPACITY_REASONS
-        or (is_delayed and isinstance(rejection.details, FitErrors))
-    )
-    rows = (row for podset in podsets for row in podset.pending) if is_capacity_reason else ()
     return PodGroupReport(
         reason=unschedulable.reason,
-        message=message,
+        message=truncated_message(". ".join(sentences)),
         kai_reason=kai_reason,
         kai_message=kai_message,
-        has_begun=any(podset.running for podset in podsets),
-        pods=tuple(encoded.pod_keys[row] for row in rows),
+        has_begun=any(podset.running for podset in podsets_of(podgroup.tree)),
+        pods=tuple(encoded.pod_keys[row] for row in _marked_pods(encoded, unschedulable, asks)),
         standalone_pod=_standalone_pod(encoded, podgroup),
     )
+
+
+def _marked_pods(
+    encoded: EncodedSnapshot, unschedulable: UnschedulablePodGroup, asks: Asks | None
+) -> Iterable[int]:
+    """Return the pods that another node would help, and for which one may be asked for."""
+    rejection = unschedulable.rejection
+    if asks is not None:
+        return asks.marked_pods(unschedulable.group, rejection.podgroup)
+    if rejection.reason == UnschedulableReason.TOPOLOGY_UNFIT or not waits_for_capacity(rejection):
+        return ()
+    podsets = podsets_of(encoded.snapshot.podgroups[rejection.podgroup].tree)
+    return (row for podset in podsets for row in podset.pending)
 
 
 def _standalone_pod(encoded: EncodedSnapshot, podgroup: PodGroupInfo) -> Key | None:

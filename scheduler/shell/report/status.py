@@ -27,6 +27,7 @@ from structlog.typing import FilteringBoundLogger
 
 from scheduler.shell.bind.writes import FIELD_MANAGER
 from scheduler.shell.event_objects import post_event
+from scheduler.shell.report.asks import record_ask
 from scheduler.shell.report.plan_report import (
     Gauges,
     PlanReport,
@@ -200,6 +201,7 @@ class StatusReporter:
             if report is None:
                 self._reported_s.pop(key, None)
             return Requeue.after(delay_s) if delay_s else None
+        await record_ask(self._client, group, self._report.asks.get(key))
         conditions = None if delay_s else self._conditions(group, report)
         usage = self._resources_status(group)
         parts = {"schedulingConditions": conditions, "resourcesStatus": usage}

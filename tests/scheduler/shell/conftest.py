@@ -1,7 +1,7 @@
 """A scheduler on an API server in memory, and a clock that the test advances."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -20,6 +20,7 @@ from scheduler.shell.bind.gpu.reserve_device import (
     ReservationPodSource,
 )
 from scheduler.shell.bind.gpu.share_step import GpuShareStep, ShareOptions
+from scheduler.shell.bind.kept_nodes import NodeKeeping
 from scheduler.shell.bind.steps import BindStep, BindSteps
 from scheduler.shell.bind.volumes import VolumeStep
 from scheduler.shell.bind.writes import LimitedWrites
@@ -35,6 +36,7 @@ from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import StateOptions
 from tests.support.fakes.fake_cluster import FakeCluster, Fields
 from tests.support.state.objects import queue
+from trainer_kai.api.meta import Key
 from trainer_kai.api.names import GPU
 from trainer_kai.kube.client import RetryPolicy
 from trainer_kai.kube.events import EventApi, EventRecorder, EventSettings
@@ -73,6 +75,8 @@ class SchedulerHarness:
         self.share_options = ShareOptions(gpu_resources=(GPU,))
         self.more_steps: Sequence[BindStep] = ()  # after those of the product
         self.while_planning: Callable[[], None] = lambda: None
+        self.keeps_nodes = False
+        self.keep_annotations: Callable[[Key], Mapping[str, str]] = lambda _group: {}
         self.plan_starts_s: list[float] = []
         """When plans were begun."""
         self.planning_s = 0.0
@@ -100,7 +104,8 @@ class SchedulerHarness:
         self.releaser = ClaimReleaser(client, cache, claim_writes, log)
         claims = ClaimStep(cache, claim_writes)
         steps = BindSteps((VolumeStep(client, cache), self.shares, claims, *self.more_steps), log)
-        parts = BinderParts(evictor.evict_all, steps, writes, self.recorder)
+        self.keeping = NodeKeeping(client, cache, log)
+        parts = BinderParts(evictor.evict_all, steps, writes, self.recorder, self._keeps)
         self.binder = Binder(client, cache, parts, self.cycle, metrics, log)
         workloads = WorkloadEvictor(cache, client.clock, self.shares.gpus_of, self.binder.execute)
         self.reservations = ReservationController(
@@ -109,6 +114,10 @@ class SchedulerHarness:
         self.refused_pods = RefusedPodController(client, cache, workloads, self.recorder, log)
         self.stale_gangs = StaleGangController(client, cache, self.cycle.wake, self.recorder, log)
         self.termination_limiter = TerminationGraceLimiter(client, cache, MOST_GRACE_S, log)
+
+    def _keeps(self, pod: Key, group: Key) -> Mapping[str, str]:
+        keeps = self.keeping.annotations(pod, group) if self.keeps_nodes else {}
+        return {**keeps, **self.keep_annotations(group)}
 
     def _with_queue_access(self) -> tuple[CommandExecutor, list[Coroutine[Any, Any, None]]]:
         if not self.reviews_access:
@@ -173,6 +182,7 @@ class SchedulerHarness:
             self.reservations.run(),
             self.refused_pods.run(),
             self.releaser.run(),
+            self.keeping.run(),
             self.cycle.run(binder, self.reporter),
         )
         tasks = [asyncio.create_task(service) for service in services]

@@ -30,9 +30,11 @@ from trainer_kai.api.resources import (
     LEADER_WORKER_SETS,
     NAMESPACES,
     NODES,
+    POD_TEMPLATES,
     PODGROUPS,
     PODS,
     PRIORITY_CLASSES,
+    PROVISIONING_REQUESTS,
     PVCS,
     PYTORCH_JOBS,
     QUEUES,
@@ -54,6 +56,7 @@ _KINDS: Final[dict[str, Resource[Any]]] = {
     for resource in (
         *(PODS, PODGROUPS, NODES, QUEUES, PVCS, STORAGE_CLASSES, NAMESPACES, TRAINJOBS, JOBSETS),
         *(JOBS, PRIORITY_CLASSES, CONFIG_MAPS, PYTORCH_JOBS, LEADER_WORKER_SETS, RAY_CLUSTERS),
+        *(PROVISIONING_REQUESTS, POD_TEMPLATES),
         *DEVICE_KINDS,
     )
 }
@@ -80,6 +83,8 @@ class FakeCluster:
         )
         self.writes: Final[list[WrittenObject]] = []
         self.events: Final[list[Fields]] = []
+        # Of the kind that has a watch of its own, with None for an object that is gone.
+        self.on_provisioning_request: Callable[[str, Fields | None], None] = lambda *_: None
         self.refuse_with: Callable[[str], RefusedRequest | None] = lambda _: None
         self.delay_s: Callable[[str], float] = lambda _: 0.0  # before it does what is asked
         self.holds_back_events = False
@@ -180,7 +185,7 @@ class FakeCluster:
             self._applied[kind, name, manager] = body
             body = _with_released_fields(before, body, self._objects.get((kind, name), {}))
         is_new = kind == "ConfigMap" and not self.has(kind, name) and what.startswith("patch")
-        if is_new or (kind == "Pod" and not name):
+        if is_new or (kind in ("Pod", "PodTemplate", "ProvisioningRequest") and not name):
             return self._create(kind, body, what)
         return self._carry_out(kind, name, subgroup, body, what)
 
@@ -214,7 +219,9 @@ class FakeCluster:
         if subgroup == "binding":
             if fields["spec"].get("nodeName"):
                 return _error_answer(409)
+            annotations = body["metadata"].get("annotations")
             body = {"spec": {"nodeName": body["target"]["name"]}}
+            body |= {"metadata": {"annotations": annotations}} if annotations else {}
         self.writes.append(WrittenObject(what, body))
         if what.startswith("try"):
             return _json_answer(fields, 200)
@@ -262,6 +269,8 @@ class FakeCluster:
             self.put({**jobset, "kind": "JobSet", "spec": {**jobset["spec"], "suspend": False}})
 
     def _emit(self, kind: str, name: str, fields: Fields | None) -> None:
+        if kind == PROVISIONING_REQUESTS.kind:
+            self.on_provisioning_request(name, fields)
         self._pending_events.append((kind, name, fields))
         if self._listener is not None and not self.holds_back_events:
             self.deliver()
@@ -290,7 +299,9 @@ def _put_into_cache(
 ) -> ClusterEvent:
     resource = _KINDS[kind]
     labels = (fields or {}).get("metadata", {}).get("labels", {})
-    if resource is CONFIG_MAPS or (resource is JOBS and JOBSET_UID in labels):
+    if resource in (CONFIG_MAPS, PROVISIONING_REQUESTS, POD_TEMPLATES) or (
+        resource is JOBS and JOBSET_UID in labels
+    ):
         return NO_EVENT  # the scheduler does not watch them
     seen = decode(resource.struct, json.dumps(fields).encode()) if fields else None
     namespace = RESERVATION_APP if name.startswith("gpu-reservation-") else "ns"

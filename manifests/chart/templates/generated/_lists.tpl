@@ -113,6 +113,13 @@ leaving_nodes.conditions
 leaving_nodes.non_preemptible
 avoided_nodes.first_s
 avoided_nodes.most_s
+autoscaling.enabled
+autoscaling.up_to
+autoscaling.wait_s
+autoscaling.pause_s
+autoscaling.provisioning_requests
+autoscaling.keep_nodes
+autoscaling.startup_taints
 {{- end }}
 {{- define "trainer-kai.noEffect" -}}
 webhook.image

@@ -8,7 +8,7 @@ from trainer_kai.policy.podgroups.grouping import plan_podgroups
 from trainer_kai.policy.podgroups.manifests import GroupingRules, podgroup_manifests
 from trainer_kai.policy.queueing.kind_defaults import KindDefault, KindDefaults
 from trainer_kai.policy.workloads.kubeflow import JAX_KIND
-from trainer_kai.service.settings import read_kind_defaults
+from trainer_kai.service.setting_checks import read_kind_defaults
 
 KINDS: list[Case[tuple[str, str], str]] = [
     Case("a Deployment", ("apps", "Deployment"), "inference"),

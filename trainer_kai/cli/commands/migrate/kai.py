@@ -158,7 +158,7 @@ _CONFIG_RULES: Final = (
     FieldRule(
         "spec.nodeScaleAdjuster.service.enabled",
         "no scaling pods are created; autoscalers see the condition of waiting pods. Set the "
-        "setting admission.cluster to grows",
+        "settings admission.cluster to grows and autoscaling.enabled to true",
     ),
     FieldRule("spec.prometheus.enabled", "the use of the past does not count in the fair share"),
     FieldRule("spec.prometheus.externalPrometheusUrl", "the use of the past does not count"),

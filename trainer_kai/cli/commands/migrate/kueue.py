@@ -64,8 +64,8 @@ _NO_CHECKS: Final = "trainer-kai has no admission checks: PodGroups start withou
 _ONE_CLUSTER: Final = "trainer-kai schedules one cluster: TrainJobs run where they are created"
 _WITHOUT_EQUIVALENT: Final = {
     "AdmissionCheck": _NO_CHECKS,
-    "ProvisioningRequestConfig": "trainer-kai creates no ProvisioningRequest: a node autoscaler "
-    "acts on the condition of the waiting pods",
+    "ProvisioningRequestConfig": "a Queue names the class in the annotation "
+    "trainer-kai.dev/provisioning-class (see docs/autoscaling.md); parameters are not passed on",
     "MultiKueueConfig": _ONE_CLUSTER,
     "MultiKueueCluster": _ONE_CLUSTER,
 }

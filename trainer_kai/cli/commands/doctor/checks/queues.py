@@ -36,7 +36,8 @@ from trainer_kai.policy.queueing.queue_findings import (
     all_queue_relatives,
     queue_findings,
 )
-from trainer_kai.service.settings import PolicySettings, split_names
+from trainer_kai.service.setting_checks import split_names
+from trainer_kai.service.settings import PolicySettings
 
 _MAX_QUEUES: Final = 3  # in one warning
 # Each is reported for the parent, or for the child.
