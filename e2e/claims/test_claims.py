@@ -23,7 +23,7 @@ from e2e.claims.workloads import (
     trainjob,
 )
 from e2e.cluster.patience import patience
-from e2e.cluster.resources import PODS, RESOURCE_SLICES, TRAINJOBS
+from e2e.cluster.resources import PODS, RESOURCE_SLICES, TRAINJOBS, Obj
 from e2e.fixtures.install import apply
 from e2e.fixtures.installation import Installation
 from e2e.fixtures.podgroups import pods_in
@@ -40,6 +40,11 @@ async def test_a_trainjob_by_template(
             await api.create(trainjob(installed, claims_namespace, name, "default-queue", 4))
             await seen.until(lambda state: len(placed(state)) == 4, "the first one runs", 60)
         await seen.until(lambda state: len(pods_in(state)) == 8, "the second one has pods", 60)
+        await seen.until(
+            lambda state: any(_waits_for_devices(it) for it in pods_in(state)),
+            "the second one was planned, and waits",
+            60,
+        )
         check_placed(seen)
         first = placed(seen.state)
         await api.delete(TRAINJOBS, claims_namespace, "first")
@@ -111,13 +116,18 @@ async def test_why_a_pod_waits(claims_installation: Installation, claims_namespa
     async with patience(30):
         while True:
             found_pod = await api.get(PODS, claims_namespace, "large")
-            found = [
-                it["message"]
-                for it in found_pod["status"].get("conditions", ())
-                if it["type"] == "PodScheduled" and DRIVER in it["message"]
-            ]
+            found = _waits_for_devices(found_pod)
             if found:
                 break
             await asyncio.sleep(0.2)
     assert "2 nodes have too few devices for the ResourceClaims of the pod" in found[0]
     await delete_pods(claims_installation, claims_namespace)
+
+
+def _waits_for_devices(pod: Obj) -> list[str]:
+    """Return the messages of a pod that say so."""
+    return [
+        it["message"]
+        for it in pod["status"].get("conditions", ())
+        if it["type"] == "PodScheduled" and DRIVER in it.get("message", "")
+    ]

@@ -66,6 +66,8 @@ class StandIn(NamedTuple):
     suspend_path: tuple[str, ...] = ()
     ends_with: str = ""  # the slot
     end: Mapping[str, Any] = MappingProxyType({})  # its status then
+    # The uids of what was suspended and not resumed by false: None if a missing field resumes it.
+    left_suspended: set[str] | None = None
 
     @property
     def follows(self) -> tuple[Resource, ...]:
@@ -95,7 +97,7 @@ class StandIn(NamedTuple):
         if ending is not None and _has_ended(ending):
             yield _Step(self.resource, obj, {"status": dict(self.end)})
             return
-        is_suspended = _at(obj, self.suspend_path) is True
+        is_suspended = self._is_suspended(obj)
         wanted = {} if is_suspended else {it.slot: it for it in self.children(obj, children)}
         for slot, child in children.items():
             if slot not in wanted and not child["metadata"].get("deletionTimestamp"):
@@ -105,6 +107,17 @@ class StandIn(NamedTuple):
             is_missing = slot not in children and new.is_made_here
             if is_missing and owner is not None and _is_alive(owner):
                 yield _Step(new.resource, _manifest(obj, owner, new), is_new=True)
+
+    def _is_suspended(self, obj: Obj) -> bool:
+        value, left = _at(obj, self.suspend_path), self.left_suspended
+        if left is None:
+            return value is True
+        uid = obj["metadata"]["uid"]
+        if value is True:
+            left.add(uid)
+        elif value is False:
+            left.discard(uid)
+        return uid in left
 
 
 class _Step(NamedTuple):
@@ -337,7 +350,7 @@ STAND_INS: Final = {
     for it in (
         StandIn(PYTORCH_JOBS, _pytorch, _RUN_POLICY, "master-0", _SUCCEEDED),
         StandIn(MPI_JOBS, _mpi, _RUN_POLICY, "launcher", _SUCCEEDED),
-        StandIn(RAY_CLUSTERS, _ray_cluster, ("spec", "suspend")),
+        StandIn(RAY_CLUSTERS, _ray_cluster, ("spec", "suspend"), left_suspended=set()),
         StandIn(
             RAY_JOBS,
             _ray_job,
