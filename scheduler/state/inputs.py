@@ -83,6 +83,8 @@ class StateOptions:
     # a label counts only where a reservation pod holds that GPU, and a pod gets shares only if the
     # webhook has prepared it.
     trusts_gpu_labels: bool = False
+    # Of CEL expressions, that are evaluated for one snapshot; 0: all that are asked for.
+    selector_steps: int = 0
     counts_ended_pods: bool = False  # for a placement that minds which pods ran lately
 
     def workload(self, kind: WorkloadKind, obj: Object | None) -> Workload | None:

@@ -195,6 +195,7 @@ class SnapshotBuilder:
             ports=encoding.host_ports.ports,
             claims=self._shared_claims.claims,
             claim_keys=self._claim_state.claim_keys(),
+            unevaluated_namespaces=self._claim_state.unevaluated_namespaces,
         )
 
     def _forget_unused(self, signatures: NDArray[np.int32]) -> None:

@@ -36,6 +36,8 @@ class EncodedSnapshot:
     claims: tuple[Key, ...] = ()  # by row of the pod relations
     # The ResourceClaims of each pending pod, in the order of its spec; None is not there yet.
     claim_keys: Mapping[int, tuple[Key | None, ...]] = field(default_factory=dict)
+    # Of which claims ask for selectors that are not evaluated on all devices yet.
+    unevaluated_namespaces: tuple[str, ...] = ()
 
 
 SnapshotDump: TypeAlias = Mapping[str, Any]

@@ -48,7 +48,10 @@ class SchedulerHarness:
     """All controllers of a scheduler."""
 
     def __init__(
-        self, api: FakeCluster | None = None, unannotated: UnannotatedAccess | None = None
+        self,
+        api: FakeCluster | None = None,
+        unannotated: UnannotatedAccess | None = None,
+        selector_steps: int = 0,
     ) -> None:
         """With *unannotated* it reviews which namespaces may use which queues."""
         self.api = api or FakeCluster()
@@ -63,6 +66,7 @@ class SchedulerHarness:
                 relocates_by_default=False,
                 needs_permission=self.reviews_access,
                 default_access=unannotated or "open",
+                selector_steps=selector_steps,
             )
         )
         self.share_options = ShareOptions(gpu_resources=(GPU,))
