@@ -28,7 +28,7 @@ from scheduler.core.model.result import Plan
 from scheduler.core.model.snapshot import GpuMode, Snapshot
 from scheduler.core.model.topology import DomainConstraint
 from scheduler.core.model.usage import Usage
-from scheduler.core.plan import plan
+from scheduler.core.plan import PlanLimits, plan
 from scheduler.core.queues.fair_share import fair_share
 from scheduler.core.queues.order import JobsOrderByQueues, QueueOrder, keys_by_queue
 from scheduler.policies.registry import PolicySelection, build_policies
@@ -55,6 +55,8 @@ _BY_FRAGMENTS: Final = build_policies(
 _TURNS: Final = 3
 _MOST_TIMES: Final = 1.5
 _MOST_TIMES_CHANGED: Final = 1.3
+_MOST_TIMES_CHECKED: Final = 1.05
+_CHECKS: Final = PlanLimits().remedy_checks
 _ROOMY: Final = SnapshotNode(cpu=640, memory=5120)
 # Two MIG nodes: 7 profiles of the smallest size on each GPU, and 4 of three sizes.
 _EVEN_MIG: Final = SnapshotNode(
@@ -63,6 +65,7 @@ _EVEN_MIG: Final = SnapshotNode(
 _MIXED_MIG: Final = SnapshotNode(
     cpu=640, memory=5120, gpu=0, gpu_mode=GpuMode.MIG_MIXED, mig=(2 * _GPUS, _GPUS, _GPUS)
 )
+_OVER_A_LIMIT: Final = 64
 _DEVICE: Final = -1  # stands for the column of one shared GPU
 
 
@@ -103,6 +106,7 @@ async def main() -> None:
     for comparison in _COMPARISONS:
         faults += _compare(comparison, table)
     faults += _measure_fragmentation(table)
+    faults += _measure_checks(table)
     console = Console(width=115)
     console.print(table)
     for note in notes:
@@ -396,6 +400,53 @@ def _measure_fragmentation(table: Table) -> list[str]:
         table.add_row(work, "", f"{ours:.4f}", "", "", "", f"{packed:.4f}", "", "")
         faults += [work] if ours > most * packed else []
     return faults
+
+
+def _measure_checks(table: Table) -> list[str]:
+    faults = []
+    for nodes, shapes in ((n, m) for n in (100, 1_000, 5_000) for m in (1, _OVER_A_LIMIT)):
+        without, checked, times = _checked_s(_over_a_limit(nodes, shapes))
+        work = (
+            f"{_CHECKS} remedies of {_OVER_A_LIMIT} gangs over a limit, shapes: {shapes}; "
+            f"{nodes:,} nodes ({times:.3f} times without, at most {_MOST_TIMES_CHECKED})"
+        )
+        table.add_row(work, "", f"{checked:.4f}", "", "", "", f"{without:.4f}", "", "")
+        faults += [work] if times > _MOST_TIMES_CHECKED else []
+    return faults
+
+
+def _checked_s(snapshot: Snapshot) -> tuple[float, float, float]:
+    """Return the processor time of a plan that checks no remedies, of one that does, and the ratio.
+
+    As with the growth, the smaller of two ratios counts.
+    """
+    took: tuple[list[float], list[float]] = ([], [])
+    gc.collect()
+    gc.disable()
+
+    def times() -> float:
+        without, checked = took
+        return float(min(median(map(truediv, checked, without)), min(checked) / min(without)))
+
+    for _ in rounds(_TURNS, _LEAST_S, lambda: times() <= _MOST_TIMES_CHECKED):
+        for seconds, checks in zip(took, (0, _CHECKS), strict=True):
+            began = time.process_time()
+            result = plan(snapshot, _POLICIES, PlanLimits(remedy_checks=checks))
+            seconds.append(time.process_time() - began)
+            assert sum(it.also_needed is not None for it in result.rejections) == checks
+    gc.enable()
+    return min(took[0]), min(took[1]), times()
+
+
+def _over_a_limit(nodes: int, shapes: int) -> Snapshot:
+    """Return jobs that fill a cluster, and gangs of a queue that may have nothing."""
+    queues = [*_departments(nodes), SnapshotQueue("closed", limit=0)]
+    builder, one = Builder([_ROOMY] * nodes, queues), signature(gpu=1)
+    for i in range(_GPUS * nodes):
+        builder.uniform_podgroup(1, one, queue=f"queue-{i % 4}")
+    for i in range(_OVER_A_LIMIT):
+        builder.uniform_podgroup(4, signature(gpu=8, cpu=1 + i % shapes), queue="closed")
+    return builder.snapshot()
 
 
 def _one_change(nodes: int) -> Snapshot:

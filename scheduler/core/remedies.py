@@ -1,9 +1,9 @@
 """What a PodGroup needs beside its remedy: one attempt with the bound lifted that its reason names.
 
 The attempts are made on the session at the end of a plan, and rolled back exactly, so they change
-no decision. A plan makes a few of them: for new and changed reasons, and again for some of those
-that are known for longest. What an earlier plan has found counts as long as the bound has the same
-numbers.
+no decision. Of equal pods that need only room it is counted what an attempt would find. A plan
+makes a few of them: for new and changed reasons, and again for some of those that are known for
+longest. What an earlier plan has found counts as long as the bound has the same numbers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,10 +11,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.core.actions.strict_queues import head_before
 from scheduler.core.gang import tasks_to_allocate
+from scheduler.core.messages.node_messages import needed_room
 from scheduler.core.messages.rejection_messages import what_would_help
 from scheduler.core.model.rejections import (
     CheckedRemedy,
-    FitErrors,
     PreFilterCause,
     PreFilterFailure,
     QueueBoundExceeded,
@@ -102,7 +102,7 @@ class _RemedyCheck:
     def __init__(self, session: Session) -> None:
         self._session: Final = session
         # Nothing is placed between the attempts, so equal requests have equal results.
-        self._failures: Final[dict[_Key, FitErrors | None]] = {}
+        self._missing: Final[dict[_Key, str]] = {}
 
     def also_needed(self, row: int) -> str:
         """Say what is in the way when the bound is lifted.
@@ -127,11 +127,11 @@ class _RemedyCheck:
         if (head := head_before(session, row)) is not None:
             reason = UnschedulableReason.WAITING_FOR_HEAD
             needs.append(what_would_help(session.snapshot, reason, head))
-        failure = self._failed_placement(row)
+        missing = self._missing_on_nodes(row)
         for it in reversed(lifted):
             it.row[it.kind] = it.bound
-        if failure is not None:
-            needs.append(what_would_help(session.snapshot, failure.reason, failure))
+        if missing:
+            needs.append(missing)
         return ", and when ".join(needs)
 
     def _other_bounds(self, row: int, lifted: list[_Lifted]) -> Iterator[str]:
@@ -147,12 +147,20 @@ class _RemedyCheck:
             lifted.append(_Lifted(row, it.kind, row[it.kind]))
             row[it.kind] = UNBOUND
 
-    def _failed_placement(self, row: int) -> FitErrors | None:
+    def _missing_on_nodes(self, row: int) -> str:
         session = self._session
         if session.attempts.has_reserved_places(row):
-            return session.failed_placement(row)
+            return self._tried(row)
         access = session.nominated_capacity.access(row)
         key = access, session.kept.is_held, session.attempts[row].request_key
-        if key not in self._failures:
-            self._failures[key] = session.failed_placement(row)
-        return self._failures[key]
+        if key not in self._missing:
+            room = session.missing_room(row)
+            text = self._tried(row) if room is None else needed_room(session.snapshot, room)
+            self._missing[key] = text
+        return self._missing[key]
+
+    def _tried(self, row: int) -> str:
+        failure = self._session.failed_placement(row)
+        if failure is None:
+            return ""
+        return what_would_help(self._session.snapshot, failure.reason, failure)

@@ -27,6 +27,7 @@ from scheduler.core.model.rejections import (
     FitErrors,
     QueueBoundExceeded,
     Rejection,
+    RoomShortage,
 )
 from scheduler.core.model.resources import NONE, UNBOUND, Amounts
 from scheduler.core.model.result import (
@@ -39,7 +40,7 @@ from scheduler.core.model.result import (
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage
 from scheduler.core.nodes.capacity import PodCapacities
-from scheduler.core.nodes.fit_errors import collect_fit_errors, domain_errors
+from scheduler.core.nodes.fit_errors import collect_fit_errors, domain_errors, room_shortage
 from scheduler.core.nodes.nominated import NominatedCapacity, NominatedPodGroups, NominationAccess
 from scheduler.core.nodes.placement import (
     MUST_WAIT,
@@ -49,7 +50,7 @@ from scheduler.core.nodes.placement import (
     Placer,
 )
 from scheduler.core.nodes.reserved_places import KeptRoom
-from scheduler.core.nodes.strategies.strategy import RequestKey
+from scheduler.core.nodes.strategies.strategy import EVERYWHERE, RequestKey
 from scheduler.core.nodes.working_nodes import WorkingNodes
 from scheduler.core.queues.fair_share import fair_share
 from scheduler.core.queues.order import JobsOrderByQueues, QueueOrder, keys_by_queue
@@ -269,6 +270,14 @@ class Session:
             or self.nominated_capacity.refusal(row, lambda: self.refusal(self.usage, row))
             or self.releasing.refusal(row, self.attempts[row].least_amounts, self.refusal)
         )
+
+    def missing_room(self, row: int) -> RoomShortage | None:
+        """Return what the next attempt lacks, if that is known without an attempt."""
+        attempt = self.attempts[row]
+        if attempt.strategy is not EVERYWHERE:
+            return None
+        ranking = self.placer.ranking(attempt.signatures[0][0])
+        return room_shortage(self.nodes, ranking, attempt.signatures)
 
     def failed_placement(self, row: int) -> FitErrors | None:
         """Return why the next attempt fits on no nodes, whatever its queues allow.

@@ -234,6 +234,8 @@ class Cycle:
             if event & self._retry_on:
                 self._start(namespace, arrived_s)
         self._events_while_planning = {}
+        for namespace in encoded.unevaluated_namespaces:  # at their own expense
+            self._start(namespace, ended_s)
         self._cycle_s = ended_s - began_s
         backoff = _REST_FACTOR if self._due.is_set() else 0.0
         self._rest_until_s = ended_s + backoff * self._cycle_s

@@ -79,6 +79,7 @@ from trainer_kai.service.settings import AutoscalingSettings, PolicySettings, Sc
 
 _BATCH: Final = 200  # objects of a dump that are encoded at once: a few milliseconds
 _KEEP_WARM_S: Final = 5.0
+_SELECTOR_STEPS: Final = 200_000  # of CEL for a snapshot: about a tenth of a second
 
 
 async def scheduler(run: Runner, context: ProcessContext, settings: SchedulerSettings) -> None:
@@ -365,6 +366,7 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
             default_access=settings.queue_access.unannotated,
             restricts_nodes=settings.restrict_node_scheduling,
             places_gpu_shares=settings.gpu_sharing.enabled,
+            selector_steps=_SELECTOR_STEPS,
             counts_ended_pods=minds_fragments,
             leaving=signs,
             keeps_non_preemptible=leaving.non_preemptible == "keep",

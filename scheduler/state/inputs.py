@@ -85,6 +85,8 @@ class StateOptions:
     # a label counts only where a reservation pod holds that GPU, and a pod gets shares only if the
     # webhook has prepared it.
     trusts_gpu_labels: bool = False
+    # Of CEL expressions, that are evaluated for one snapshot; 0: all that are asked for.
+    selector_steps: int = 0
     counts_ended_pods: bool = False  # for a placement that minds which pods ran lately
     leaving: LeavingSigns = DEFAULT_SIGNS  # what marks nodes that leave
     keeps_non_preemptible: bool = False  # non-preemptible PodGroups stay on nodes that leave

@@ -69,6 +69,7 @@ def _read_s(nodes: int) -> float:
 
     def read() -> None:
         devices.read(slices, ())
+        assert devices.evaluate(DeviceFilterKey((IS_GPU,), ()))
         found = devices.filtered(DeviceFilterKey((IS_GPU,), ()))
         assert found.selected.sum() == len(devices.names) == 128 * nodes
 

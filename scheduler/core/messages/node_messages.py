@@ -4,7 +4,7 @@ Nodes are counted by the first reason that excludes them. The reason that is nea
 named first.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from scheduler.core.messages.amounts import (
@@ -22,7 +22,13 @@ from scheduler.core.messages.amounts import (
 )
 from scheduler.core.messages.claim_messages import device_reasons, needed_devices, served_resources
 from scheduler.core.model.podgroup import SchedulingSignature
-from scheduler.core.model.rejections import DomainShortage, FitErrorReason, FitErrors, ShareShortage
+from scheduler.core.model.rejections import (
+    DomainShortage,
+    FitErrorReason,
+    FitErrors,
+    RoomShortage,
+    ShareShortage,
+)
 from scheduler.core.model.resources import NONE, ResourceColumns
 from scheduler.core.model.snapshot import Snapshot
 from trainer_kai.api.reasons import UnschedulableReason
@@ -353,9 +359,22 @@ def missing_room(snapshot: Snapshot, details: FitErrors) -> str:
     needs = _needs(snapshot, details)
     if not (is_room_alone and needs and details.fitting >= details.unplaced):
         return ""
-    if details.unplaced == 1:
+    return _room(needs, details.unplaced)
+
+
+def needed_room(snapshot: Snapshot, shortage: RoomShortage) -> str:
+    """Return the same of pods that lack only room; "" if they lack none."""
+    if not shortage.pods:
+        return ""
+    request = snapshot.signatures[shortage.signature].request
+    needs = _amounts(snapshot, request, shortage.resources, shortage.pods)
+    return _room(", ".join(needs), shortage.pods)
+
+
+def _room(needs: str, pods: int) -> str:
+    if pods == 1:
         return f"a node that it fits has {needs} free"
-    return f"the nodes that it fits have enough free for {details.unplaced} of its pods ({needs})"
+    return f"the nodes that it fits have enough free for {pods} of its pods ({needs})"
 
 
 def _remedy(snapshot: Snapshot, details: FitErrors) -> str:
@@ -385,13 +404,16 @@ def _lacks_places_alone(details: FitErrors) -> bool:
 
 def _needs(snapshot: Snapshot, details: FitErrors) -> str:
     signature, pods = _signature(snapshot, details), details.unplaced
-    needs = [
-        resource_amount(snapshot.resources, r, signature.request[r] * pods)
-        for r in sorted(details.insufficient)
-    ]
+    needs = _amounts(snapshot, signature.request, details.insufficient, pods)
     needs += needed_shares(signature, details.share_shortage, pods)
     needs += needed_devices(details.claim_shortage, pods)
     return ", ".join(needs)
+
+
+def _amounts(
+    snapshot: Snapshot, request: Sequence[int], insufficient: Iterable[int], pods: int
+) -> list[str]:
+    return [resource_amount(snapshot.resources, r, request[r] * pods) for r in sorted(insufficient)]
 
 
 def _free_in_total(snapshot: Snapshot, details: FitErrors) -> Iterator[str]:

@@ -242,6 +242,14 @@ class FitErrors(NamedTuple):
         return next((it for it in self.device_shortages if isinstance(it, ClaimShortage)), None)
 
 
+class RoomShortage(NamedTuple):
+    """What pods of one signature lack that fit on no node, and only for want of room."""
+
+    signature: int
+    resources: tuple[int, ...] = ()  # of which nodes have too little free
+    pods: int = 0  # none where all fit
+
+
 class QueueBoundExceeded(NamedTuple):
     queue: int
     kind: ResourceKind

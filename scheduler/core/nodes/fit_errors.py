@@ -9,7 +9,13 @@ import numpy as np
 
 from scheduler.core.gang import SignatureRuns
 from scheduler.core.model.podgroup import ReservedPlace, SchedulingSignature
-from scheduler.core.model.rejections import DomainShortage, FitErrorReason, FitErrors, MigRefusal
+from scheduler.core.model.rejections import (
+    DomainShortage,
+    FitErrorReason,
+    FitErrors,
+    MigRefusal,
+    RoomShortage,
+)
 from scheduler.core.model.resources import NONE, Bools, Ints, total
 from scheduler.core.model.snapshot import GpuMode, Snapshot
 from scheduler.core.nodes.capacity import count_fitting_pods, fitting_by_domain
@@ -63,6 +69,41 @@ def collect_fit_errors(
         is_resolvable=FitErrorReason.ROOM in by_reason,
         device_shortages=shortages,
         mig_refusals=_mig_refusals(snapshot, ranking.signature, by_reason),
+    )
+
+
+def room_shortage(
+    nodes: WorkingNodes, ranking: NodeRanking, signatures: SignatureRuns
+) -> RoomShortage | None:
+    """Return what an attempt lacks by counting what fits, as its fit errors would say.
+
+    Equal pods that need only room fill the nodes, in whatever order. None where more than that is
+    to be known: they lack more, are of several kinds, may use devices or mind other pods.
+    """
+    row, requested = ranking.row, nodes.resources.requests(ranking.row)
+    if not requested or nodes.devices.of[row] or not ranking.has_no_relations:
+        return None
+    columns, needed = zip(*requested, strict=True)
+    free, allocatable = nodes.resources.free, nodes.snapshot.nodes.allocatable
+    if not ranking.fits_empty.all():
+        free, allocatable = free[ranking.fits_empty], allocatable[ranking.fits_empty]
+    if not len(free):
+        return None
+    amounts = np.array(needed)[:, None]  # resources come first: that is faster
+    free, most = free.T.take(columns, axis=0), signatures[0][1]
+    here = (free // amounts).min(axis=0).clip(0, most)
+    placed = int(here.sum())
+    if placed and len(signatures) > 1:
+        return None
+    if placed >= most:
+        return RoomShortage(row)
+    pods = _count_unplaced(nodes.snapshot, signatures, PlacementFailure(row, placed, 0))
+    would_fit = (allocatable.T.take(columns, axis=0) // amounts).min(axis=0) - here
+    if int(would_fit.clip(0, pods).sum()) < pods:
+        return None
+    is_short = (free - here * amounts < amounts).any(axis=1).tolist()
+    return RoomShortage(
+        row, tuple([r for r, it in zip(columns, is_short, strict=True) if it]), pods
     )
 
 
@@ -275,15 +316,19 @@ def _count_unplaced(
     snapshot: Snapshot, signatures: SignatureRuns, failure: PlacementFailure
 ) -> int:
     """Count the pods without a node that request the same; nominated nodes do not matter."""
-    every = snapshot.signatures
-    it = replace(every[failure.signature], nominated_node=NONE)
+    it = _without_nomination(snapshot, failure.signature)
     found, passed = 0, 0
     for signature, count in signatures:
         passed += count
         left = min(count, passed - failure.placed)
-        if left > 0 and replace(every[signature], nominated_node=NONE) == it:
+        if left > 0 and _without_nomination(snapshot, signature) == it:
             found += left
     return found
+
+
+def _without_nomination(snapshot: Snapshot, signature: int) -> SchedulingSignature:
+    it = snapshot.signatures[signature]
+    return it if it.nominated_node == NONE else replace(it, nominated_node=NONE)
 
 
 def _placed_alike(snapshot: Snapshot, signatures: SignatureRuns, failure: PlacementFailure) -> int:

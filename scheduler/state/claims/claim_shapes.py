@@ -30,6 +30,7 @@ from trainer_kai.api.bounds import (
 from trainer_kai.api.device_kinds import (
     DeviceClass,
     DeviceConstraint,
+    DeviceSelector,
     ExactDeviceRequest,
     ResourceClaimSpec,
 )
@@ -47,6 +48,10 @@ class RequestFilter(NamedTuple):
     class_name: str
     key: DeviceFilterKey
     counts_gpus: bool
+
+
+class _Attribute(NamedTuple):
+    name: str
 
 
 class ClaimShape(NamedTuple):
@@ -85,15 +90,21 @@ class ShapeReader:
         self._classes: Final = classes
         self._selectors: Final = selectors
         self.filters: Final[dict[RequestFilter, int]] = {}
-        self._ways: Final[dict[str, set[object]]] = {}  # filters and expressions, by namespace
+        # By namespace, what its claims ask for: expressions, filters, and attributes to match.
+        self.asked: Final[dict[str, dict[object, None]]] = {}
         self.is_full = False  # a namespace was refused more of them
         self.attributes: Final[dict[str, int]] = {}
+
+    @property
+    def texts(self) -> set[str]:
+        return {it for asked in self.asked.values() for it in asked if isinstance(it, str)}
 
     def read(self, namespace: str, spec: ResourceClaimSpec) -> ClaimShape | ShapeFault:
         claim = spec.devices
         fault = _size_fault(claim) or next(self._faults(claim.requests), None)
         fault = fault or next(_constraint_faults(claim.constraints), None)
-        fault = fault or self._namespace_fault(namespace, claim)
+        fault = fault or self._namespace_fault(namespace, claim)  # others are not even read
+        fault = fault or next(self._expression_faults(claim.requests), None)
         if fault is not None:
             return fault
         requests = tuple([self._request(it) for it in claim.requests])
@@ -109,16 +120,19 @@ class ShapeReader:
         self, namespace: str, claim: device_kinds.DeviceClaim
     ) -> ShapeFault | None:
         """Count what a claim asks for; each way is evaluated on all devices."""
-        known = self._ways.setdefault(namespace, set())
+        known = self.asked.setdefault(namespace, {})
         filters = [
             self._request_filter(it) for request in claim.requests for it in _alternatives(request)
         ]
-        wanted = {*filters, *(text for it in filters for text in it.key.expressions)}
+        texts = [text for it in filters for text in it.key.expressions]
+        attributes = [_Attribute(it.match_attribute) for it in claim.constraints]
+        wanted: dict[object, None] = dict.fromkeys([*texts, *filters, *attributes])
         if len(known | wanted) > MOST_SELECTORS_PER_NAMESPACE:
             self.is_full = True
             what = (
                 f"the claims of namespace {namespace} have more than "
-                f"{MOST_SELECTORS_PER_NAMESPACE} different selectors, classes and tolerations"
+                f"{MOST_SELECTORS_PER_NAMESPACE} different selectors, classes, tolerations and "
+                "attributes to match"
             )
             return invalid(what, "they use fewer")
         known |= wanted
@@ -135,10 +149,9 @@ class ShapeReader:
                 number = len(request.first_available)
                 yield invalid(f"{title} has {number} alternatives, not at most 32", "it has fewer")
             for it in _alternatives(request):
-                yield from self._alternative_faults(title, it)
+                yield from self._alternative_faults(_named(request, it), it)
 
-    def _alternative_faults(self, title: str, it: ExactDeviceRequest) -> Iterator[ShapeFault]:
-        named = f"{title} ({it.name})" if it.name else title
+    def _alternative_faults(self, named: str, it: ExactDeviceRequest) -> Iterator[ShapeFault]:
         if it.admin_access:
             yield unsupported(f"{named} asks for adminAccess", "adminAccess is removed")
         if it.capacity:
@@ -164,17 +177,27 @@ class ShapeReader:
                 f"the class is created, or it names one that exists ({known})",
             )
             return
-        for owner, selectors in (
-            (f"DeviceClass {it.device_class_name}", device_class.spec.selectors),
-            (named, it.selectors),
-        ):
+        for owner, selectors in self._owned(named, it):
             if len(selectors) > MOST_SELECTORS:
                 yield invalid(f"{owner} has {len(selectors)} selectors, not at most 32")
                 return
-            for number, selector in enumerate(selectors):
-                fault = self._selectors.fault(selector.cel.expression)
-                if fault:
-                    yield invalid(f"{owner}: the expression of selectors[{number}] {fault}")
+
+    def _expression_faults(
+        self, requests: Iterable[device_kinds.DeviceRequest]
+    ) -> Iterator[ShapeFault]:
+        for request in requests:
+            for it in _alternatives(request):
+                for owner, selectors in self._owned(_named(request, it), it):
+                    for number, selector in enumerate(selectors):
+                        fault = self._selectors.fault(selector.cel.expression)
+                        if fault:
+                            yield invalid(f"{owner}: the expression of selectors[{number}] {fault}")
+
+    def _owned(
+        self, named: str, it: ExactDeviceRequest
+    ) -> tuple[tuple[str, tuple[DeviceSelector, ...]], ...]:
+        of_class = self._classes[it.device_class_name].spec.selectors
+        return (f"DeviceClass {it.device_class_name}", of_class), (named, it.selectors)
 
     def _request(self, request: device_kinds.DeviceRequest) -> ClaimRequest:
         return ClaimRequest(
@@ -231,6 +254,14 @@ class ShapeReader:
             for driver in GPU_DRIVERS
             for quote in ("'", '"')
         )
+
+
+def _named(request: device_kinds.DeviceRequest, it: ExactDeviceRequest) -> str:
+    return f"request {request.name!r}" + (f" ({it.name})" if it.name else "")
+
+
+def filters_of(requests: Iterable[ClaimRequest]) -> Iterator[int]:
+    return (it.filter for request in requests for it in request.alternatives)
 
 
 def count_fault(spec_claims: int) -> ShapeFault | None:

@@ -17,6 +17,8 @@ from scheduler.core.nodes.working_nodes import WorkingNodes
 from scheduler.state.claims.allocations import ClaimAllocations
 from scheduler.state.claims.claim_table import ClaimTable
 from scheduler.state.claims.device_table import DeviceTable
+from scheduler.state.claims.evaluation import Evaluation
+from scheduler.state.claims.selectors import Selectors
 from scheduler.state.inputs import Cluster, StateOptions
 from scheduler.state.nodes.node_table import NodeTable
 from scheduler.state.pods.pod_class import PodClass
@@ -44,9 +46,16 @@ class ClaimState:
         self._cluster: Final = cluster
         self._pod_table: Final = pod_table
         self._nodes: Final = nodes
-        self.claims: Final = ClaimTable(cluster, pod_table)
-        self._devices: Final = DeviceTable(nodes, self.claims.selectors)
+        selectors = Selectors()
+        self._devices: Final = DeviceTable(nodes, selectors)
+        self._evaluation: Final = Evaluation(selectors, self._devices, options.selector_steps)
+        self.claims: Final = ClaimTable(cluster, pod_table, selectors, self._evaluation)
         self._allocations: Final = ClaimAllocations(cluster, pod_table, self.claims, self._devices)
+
+    @property
+    def unevaluated_namespaces(self) -> tuple[str, ...]:
+        """The namespaces of which claims ask for what is not evaluated yet."""
+        return self._evaluation.waiting
 
     @property
     def _is_unused(self) -> bool:
@@ -56,10 +65,12 @@ class ClaimState:
         """Return the pod classes that request others than before."""
         rules = self._cluster.device_taint_rules.values() if changes.has_rules else None
         self._devices.read(changes.slices, rules)
+        self._evaluation.begin()
+        shapes = self.claims.shapes
         changed = self.claims.read(
             pod_counts, changes.claims, has_definitions=changes.has_definitions
         )
-        if changes.has_definitions:
+        if self.claims.shapes is not shapes:
             self._devices.forget_filters([it.key for it in self.claims.shapes.filters])
         return changed
 

@@ -19,12 +19,14 @@ from scheduler.state.claims.claim_shapes import (
     ShapeFault,
     ShapeReader,
     count_fault,
+    filters_of,
     invalid,
     not_ready,
     unsupported,
     with_row,
 )
 from scheduler.state.claims.device_table import GPU_DRIVERS
+from scheduler.state.claims.evaluation import Evaluation
 from scheduler.state.claims.selectors import Selectors
 from scheduler.state.inputs import Cluster
 from scheduler.state.pods.pod_class import PodClass
@@ -74,12 +76,21 @@ _NONE: Final = ClassClaims()
 
 
 class ClaimTable:
-    def __init__(self, cluster: Cluster, pod_table: PodTable) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        pod_table: PodTable,
+        selectors: Selectors,
+        evaluation: Evaluation,
+    ) -> None:
         self._cluster: Final = cluster
         self._pod_table: Final = pod_table
         self._classes: Final = pod_table.class_table
-        self.selectors: Final = Selectors()
-        self.shapes = ShapeReader(cluster.device_classes, self.selectors)
+        self._selectors: Final = selectors
+        self._evaluation: Final = evaluation
+        # Classes of which a claim asks for what is not evaluated yet.
+        self._unevaluated: dict[int, PreFilterFailure] = {}
+        self.shapes = ShapeReader(cluster.device_classes, selectors)
         self._known: dict[tuple[str, Key], ClaimShape | ShapeFault] = {}  # of names and templates
         self._by_class: Final[dict[int, tuple[int, ClassClaims]]] = {}  # with the serial
         self.rows: Final[dict[Key, int]] = {}  # of claims that several pods may use
@@ -119,8 +130,8 @@ class ClaimTable:
         of_claims = alive, on_nodes, pod_counts[numbers, RUNNING]
         pods = tuple([it.tobytes() for it in of_claims])
         inputs = self._generation, self._classes.serial[numbers].tobytes(), pods
-        if inputs == self._inputs:
-            return []
+        if inputs == self._inputs and not self._has_new_faults():
+            return self._read_unevaluated()
         self._inputs = inputs
         users = _Users(*(self._users(numbers.tolist(), it.tolist()) for it in of_claims))
         found = {number: self._read_class(number, users) for number in numbers.tolist()}
@@ -128,19 +139,52 @@ class ClaimTable:
             self._forget_shapes()
             has_definitions = True
             found = {number: self._read_class(number, users) for number in found}
+        if self._has_new_faults():
+            found = {number: self._read_class(number, users) for number in found}
+        if has_definitions:
+            self._selectors.keep(self.shapes.texts)
         before = {number: self._by_class.get(number) for number in {*self._by_class, *found}}
         self._by_class.clear()
         self._by_class.update(
             {n: (int(self._classes.serial[n]), claims) for n, claims in found.items()}
         )
-        return [
+        others = [
             number
             for number, was in before.items()
             if has_definitions or self._by_class.get(number) != was
         ]
+        return [*dict.fromkeys([*others, *self._read_unevaluated()])]
+
+    def _has_new_faults(self) -> bool:
+        """Evaluate what claims ask for; say whether some are to be read again."""
+        faulty = self._evaluation.run(self.shapes)
+        filters = self.shapes.filters.items() if faulty else ()
+        rows = {row for it, row in filters if not faulty.isdisjoint(it.key.expressions)}
+        outdated = [
+            it
+            for it, shape in (self._known.items() if rows else ())
+            if isinstance(shape, ClaimShape) and not rows.isdisjoint(filters_of(shape.requests))
+        ]
+        for it in outdated:
+            del self._known[it]
+        return bool(outdated)
+
+    def _read_unevaluated(self) -> list[int]:
+        """Note what is not evaluated yet; return the classes for which that has changed."""
+        before, rows = self._unevaluated, self._evaluation.unevaluated(self.shapes)
+        self._unevaluated = {}
+        for number, (_, class_claims) in self._by_class.items() if rows else ():
+            for claim in class_claims.claims:
+                row = next((it for it in filters_of(claim.requests) if it in rows), None)
+                if row is not None:
+                    what = f"its selectors are being evaluated: {rows[row]}"
+                    self._unevaluated[number] = not_ready(what, "that is done").of(claim.name)
+                    break
+        after = self._unevaluated
+        return [it for it in {**before, **after} if before.get(it) != after.get(it)]
 
     def _forget_shapes(self) -> None:
-        self.shapes = ShapeReader(self._cluster.device_classes, self.selectors)
+        self.shapes = ShapeReader(self._cluster.device_classes, self._selectors)
         self._known = {}
 
     def _users(self, numbers: Iterable[int], pods: Iterable[int]) -> Counter[Key]:
@@ -264,6 +308,8 @@ class ClaimTable:
             return
         found = self.of_class(pod_class)
         yield from found.failures
+        if pod_class.number in self._unevaluated:
+            yield self._unevaluated[pod_class.number]
         if found.gpus:
             for use in pod_class.spec.resource_claims:
                 fault = self._label_fault(pod_class, use, queue)

@@ -2,10 +2,13 @@
 
 Of a pool only the slices of its highest generation count, and only when all of them are there and
 no device is named twice. A slice is read when it changes; the arrays are made anew only then.
+Expressions are evaluated slice by slice, as far as their steps go: what is known of other slices,
+and of the first devices of one, stays known.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -14,6 +17,7 @@ from numpy.typing import NDArray
 from scheduler.core.model.claims import CounterUse, DeviceName
 from scheduler.core.model.resources import NONE, Bools, Ints
 from scheduler.state.claims.selectors import (
+    Outcome,
     SelectableDevice,
     Selectors,
     attribute_text,
@@ -66,6 +70,50 @@ class _SliceDevices(NamedTuple):
     left_out: Mapping[str, int]
 
 
+class _SliceMask(NamedTuple):
+    """Which devices of a slice are selected."""
+
+    selected: Bools
+    error: str
+
+
+class _Evaluated:
+    """What is known of some expressions: of whole slices, and of the first devices of one."""
+
+    def __init__(self) -> None:
+        self.slices: Final[dict[str, _SliceMask]] = {}
+        self.device_count = 0  # of these
+        self._current = ""
+        self._outcomes: list[Outcome] = []
+
+    def forget(self, name: str) -> None:
+        mask = self.slices.pop(name, None)
+        self.device_count -= 0 if mask is None else len(mask.selected)
+        if name == self._current:
+            self._current = ""
+
+    def evaluate(
+        self,
+        name: str,
+        devices: Sequence[SelectableDevice],
+        answer: Callable[[SelectableDevice], Outcome | None],
+    ) -> bool:
+        """Evaluate a slice from where it was left; say whether that is done."""
+        if name != self._current:
+            self._current, self._outcomes = name, []
+        for device in devices[len(self._outcomes) :]:
+            outcome = answer(device)
+            if outcome is None:
+                return False
+            self._outcomes.append(outcome)
+        error = next((it.error for it in self._outcomes if it.error), "")
+        selected = np.array([it.matches for it in self._outcomes], dtype=np.bool_)
+        self.slices[name] = _SliceMask(selected, error)
+        self.device_count += len(selected)
+        self._current, self._outcomes = "", []
+        return True
+
+
 class DeviceTable:
     """Devices in the order of their nodes, then of pool, slice and position."""
 
@@ -76,7 +124,8 @@ class DeviceTable:
         self._read: Final[dict[str, _SliceDevices]] = {}  # by slice
         self._rules: tuple[DeviceTaintRule, ...] = ()
         self._filtered: Final[dict[DeviceFilterKey, FilteredDevices]] = {}
-        self._selected: Final[dict[tuple[str, tuple[str, ...]], tuple[Bools, str]]] = {}
+        self._evaluated: Final[dict[tuple[str, ...], _Evaluated]] = {}  # by expressions
+        self._attributes: Final[dict[str, NDArray[np.int32]]] = {}
         self._made_for: tuple[str, ...] | None = None  # the names of nodes
         self.version = 0  # of the arrays
         self.names: tuple[DeviceName, ...] = ()
@@ -87,7 +136,12 @@ class DeviceTable:
         self.counter_use: Mapping[int, CounterUse] = {}
         self.left_out: Mapping[str, int] = {}
         self._places: list[tuple[str, int]] = []  # slice and position of each device
-        self._taints: list[tuple[Taint, ...]] = []
+        # The slices of the devices, each with the position of its first device among those of all.
+        self._first: dict[str, int] = {}
+        self._seen_count = 0  # devices of these slices
+        self._positions: Ints = np.zeros(0, dtype=np.int64)  # of each device, likewise
+        self._taints: dict[tuple[Taint, ...], int] = {}
+        self._taint_row: Ints = np.zeros(0, dtype=np.int64)
 
     def read(
         self,
@@ -97,8 +151,8 @@ class DeviceTable:
         """Apply changed slices; *rules* are all of them, or None if none has changed."""
         for name, it in slices.items():
             self._read.pop(name, None)
-            for key in [key for key in self._selected if key[0] == name]:
-                del self._selected[key]
+            for evaluated in self._evaluated.values():
+                evaluated.forget(name)
             if it is None:
                 self._slices.pop(name, None)
             else:
@@ -109,26 +163,67 @@ class DeviceTable:
             self._made_for = self._nodes.names
             self._make()
 
+    def evaluate(self, key: DeviceFilterKey) -> bool:
+        """Evaluate a filter on all devices, as far as its steps go; say whether that is done."""
+        if key in self._filtered:
+            return True
+        evaluated = self._evaluated.setdefault(key.expressions, _Evaluated())
+        answer = partial(self._selectors.evaluate, key.expressions)
+        for name in self._first:
+            if name not in evaluated.slices:
+                devices = self._read[name].seen
+                if not (self._selectors.spend(0) and evaluated.evaluate(name, devices, answer)):
+                    return False
+                self._selectors.used += len(devices)
+        if not self._selectors.spend(len(self._first)):
+            return False
+        self._filtered[key] = self._combined(key, evaluated)
+        return True
+
+    def is_evaluated(self, key: DeviceFilterKey) -> bool:
+        return key in self._filtered
+
+    def progress(self, key: DeviceFilterKey) -> tuple[int, int]:
+        """Return on how many devices of how many a filter is evaluated."""
+        evaluated = self._evaluated.get(key.expressions)
+        done = 0 if evaluated is None else evaluated.device_count
+        return min(done, self._seen_count), self._seen_count
+
     def filtered(self, key: DeviceFilterKey) -> FilteredDevices:
+        """Return what a filter lets through: nothing while it is being evaluated."""
         found = self._filtered.get(key)
         if found is None:
-            selected, error = self._select(key.expressions)
-            tolerated = [
+            nothing = np.zeros(len(self.names), dtype=np.bool_)
+            return FilteredDevices(nothing, nothing, "")
+        return found
+
+    def _combined(self, key: DeviceFilterKey, evaluated: _Evaluated) -> FilteredDevices:
+        masks = [evaluated.slices[name] for name in self._first]
+        selected = np.zeros(0, dtype=np.bool_)
+        if masks:
+            selected = np.concatenate([it.selected for it in masks])[self._positions]
+        tolerated = np.array(
+            [
                 all(any(tolerates(it, taint) for it in key.tolerations) for taint in taints)
                 for taints in self._taints
-            ]
-            found = FilteredDevices(selected, np.array(tolerated, dtype=np.bool_), error)
-            self._filtered[key] = found
-        return found
+            ],
+            dtype=np.bool_,
+        )[self._taint_row]
+        error = next((it.error for it in masks if it.error), "")
+        return FilteredDevices(selected, tolerated, error)
 
     def attribute(self, name: str) -> NDArray[np.int32]:
         """Return the codes of the values of an attribute, [device]; NONE without one."""
+        known = self._attributes.get(name)
+        if known is not None:
+            return known
         codes: dict[object, int] = {}
         found = np.full(len(self.names), NONE, dtype=np.int32)
         for row, (of, position) in enumerate(self._places):
             value = attribute_text(self._read[of].seen[position], name)
             if value is not None:
                 found[row] = codes.setdefault(value, len(codes))
+        self._attributes[name] = found
         return found
 
     def forget_filters(self, used: Iterable[DeviceFilterKey]) -> None:
@@ -137,35 +232,14 @@ class DeviceTable:
         for key in [key for key in self._filtered if key not in kept]:
             del self._filtered[key]
         expressions = {it.expressions for it in kept}
-        for place in [it for it in self._selected if it[1] not in expressions]:
-            del self._selected[place]
-
-    def _select(self, expressions: tuple[str, ...]) -> tuple[Bools, str]:
-        """Evaluate expressions on the devices of slices for which that is not known."""
-        selected = np.zeros(len(self.names), dtype=np.bool_)
-        first_error, known = "", self._selected
-        by_slice: dict[str, Bools] = {}
-        for row, (name, position) in enumerate(self._places):
-            mask = by_slice.get(name)
-            if mask is None:
-                found = known.get((name, expressions))
-                if found is None:
-                    found = known[name, expressions] = self._evaluate(name, expressions)
-                mask, error = found
-                by_slice[name] = mask
-                first_error = first_error or error
-            selected[row] = mask[position]
-        return selected, first_error
-
-    def _evaluate(self, name: str, expressions: tuple[str, ...]) -> tuple[Bools, str]:
-        outcomes = [self._selectors.evaluate(expressions, it) for it in self._read[name].seen]
-        error = next((it.error for it in outcomes if it.error), "")
-        return np.array([it.matches for it in outcomes], dtype=np.bool_), error
+        for it in [it for it in self._evaluated if it not in expressions]:
+            del self._evaluated[it]
 
     def _make(self) -> None:
         """Make the arrays of all devices."""
         self.version += 1
         self._filtered.clear()
+        self._attributes.clear()
         left_out: Counter[str] = Counter()
         counters: dict[tuple[str, str, str, str], int] = {}  # row of pool, set and counter
         amounts: list[int] = []
@@ -204,10 +278,26 @@ class DeviceTable:
         self.is_gpu = np.array([it.driver in GPU_DRIVERS for it in self.names], dtype=np.bool_)
         self.counter_use = {row: use for row, (*_, use) in enumerate(rows) if use}
         self._places = [place for _, _, place, _ in rows]
-        self._taints = [
-            _blocking(name, self._read[of].devices[position].taints, self._rules)
+        self._store_order()
+        self._taints = {}
+        taint_rows = [
+            self._taints.setdefault(
+                _blocking(name, self._read[of].devices[position].taints, self._rules),
+                len(self._taints),
+            )
             for _, name, (of, position), _ in rows
         ]
+        self._taint_row = np.array(taint_rows, dtype=np.int64)
+
+    def _store_order(self) -> None:
+        self._first, count = {}, 0
+        for name, _ in self._places:
+            if name not in self._first:
+                self._first[name] = count
+                count += len(self._read[name].seen)
+        self._seen_count = count
+        positions = [self._first[name] + position for name, position in self._places]
+        self._positions = np.array(positions, dtype=np.int64)
 
     def _complete_pools(
         self, left_out: Counter[str]

@@ -208,6 +208,7 @@ class SnapshotBuilder:
             claims=self._shared_claims.claims,
             claim_keys=self._claim_state.claim_keys(),
             outdated_lines=self._lines.outdated,
+            unevaluated_namespaces=self._claim_state.unevaluated_namespaces,
         )
 
     def _forget_unused(self, signatures: NDArray[np.int32]) -> None:

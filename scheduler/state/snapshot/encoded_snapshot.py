@@ -37,6 +37,8 @@ class EncodedSnapshot:
     # The ResourceClaims of each pending pod, in the order of its spec; None is not there yet.
     claim_keys: Mapping[int, tuple[Key | None, ...]] = field(default_factory=dict)
     outdated_lines: tuple[Key, ...] = ()  # PodGroups that have a place in the line and do not wait
+    # Of which claims ask for selectors that are not evaluated on all devices yet.
+    unevaluated_namespaces: tuple[str, ...] = ()
 
 
 SnapshotDump: TypeAlias = Mapping[str, Any]

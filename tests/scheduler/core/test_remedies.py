@@ -4,10 +4,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from scheduler.core.actions.allocate import allocate
 from scheduler.core.actions.reclaim_preempt import reclaim
+from scheduler.core.messages.node_messages import needed_room
+from scheduler.core.messages.rejection_messages import what_would_help
 from scheduler.core.model.line import LineRecord
 from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure
 from scheduler.core.model.result import Plan
@@ -17,6 +20,7 @@ from scheduler.core.plan import PlanLimits, plan
 from scheduler.core.remedies import checked_remedies
 from scheduler.core.session import Session
 from scheduler.policies.registry import PolicySelection, build_policies
+from tests.support.case import Case, ids
 from tests.support.size import examples
 from tests.support.snapshot.builder import Builder, SnapshotNode, SnapshotQueue, signature
 from tests.support.snapshot.random_snapshots import after_plan, snapshots
@@ -183,6 +187,44 @@ def with_line(snapshot: Snapshot) -> Snapshot:
     snapshot = replace(snapshot, queues=replace(snapshot.queues, reserving=reserving))
     lines = {it.podgroup: it.record for it in plan(snapshot, POLICIES).line if it.record}
     return replace(snapshot, lines=lines, now=snapshot.now + 10_000)
+
+
+@settings(max_examples=examples(100))
+@given(snapshots())
+def test_what_is_counted_is_what_an_attempt_finds(snapshot: Snapshot) -> None:
+    session = Session(snapshot, POLICIES)
+    allocate(session)
+    for row in [*session.attempts]:
+        room = session.missing_room(row)
+        if room is not None and not session.attempts.has_reserved_places(row):
+            failure = session.failed_placement(row)
+            tried = "" if failure is None else what_would_help(snapshot, failure.reason, failure)
+            assert needed_room(snapshot, room) == tried
+
+
+COUNTED: list[Case[tuple[int, int], str | None]] = [
+    Case("all of them fit", (8, 0), ""),
+    Case(
+        "none of them fits",
+        (8, 2),
+        "the nodes that it fits have enough free for 2 of its pods (16 GPU)",
+    ),
+    Case("only one of them fits", (8, 1), ROOM),
+    Case("they fit on no empty node", (9, 2), None),
+]
+
+
+@pytest.mark.parametrize("case", COUNTED, ids=ids)
+def test_what_two_pods_lack_on_two_nodes(case: Case[tuple[int, int], str | None]) -> None:
+    """None is not known without an attempt."""
+    requested, full = case.given
+    nodes = [SnapshotNode(used_gpu=8 if n < full else 0) for n in range(2)]
+    build = Builder(nodes, [SnapshotQueue("a", limit=0)])
+    build.uniform_podgroup(2, signature(gpu=requested), queue=0)
+    session = Session(build.snapshot(), POLICIES)
+    allocate(session)
+    room = session.missing_room(0)
+    assert (None if room is None else needed_room(session.snapshot, room)) == case.want
 
 
 def state_of(session: Session) -> object:

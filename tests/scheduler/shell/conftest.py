@@ -53,7 +53,10 @@ class SchedulerHarness:
     """All controllers of a scheduler."""
 
     def __init__(
-        self, api: FakeCluster | None = None, unannotated: UnannotatedAccess | None = None
+        self,
+        api: FakeCluster | None = None,
+        unannotated: UnannotatedAccess | None = None,
+        selector_steps: int = 0,
     ) -> None:
         """With *unannotated* it reviews which namespaces may use which queues."""
         self.api = api or FakeCluster()
@@ -70,6 +73,7 @@ class SchedulerHarness:
                 needs_permission=self.reviews_access,
                 default_access=unannotated or "open",
                 avoid_times=self.avoid_times,
+                selector_steps=selector_steps,
             )
         )
         self.share_options = ShareOptions(gpu_resources=(GPU,))

@@ -116,6 +116,7 @@ def test_what_replicas_of_gpus_are_charged() -> None:
 
     assert options.gpu_replicas == (("nvidia.com/gpu.shared", 1000), ("example.com/gpu", 250))
     assert options.restricts_nodes
+    assert options.selector_steps == 200_000  # a simulation has no bound
     assert (
         state_options(VirtualClock(), SchedulerSettings())().gpu_replicas
         == StateOptions(now=0).gpu_replicas

@@ -1,5 +1,6 @@
 """Devices and claims that change: the snapshot is that of a state that knew nothing before."""
 
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -156,3 +157,22 @@ def test_after_any_changes_the_snapshot_is_that_of_a_new_state(
         for change in changes:
             apply_change(state, change)
         state.check(NOW)
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(st.lists(_changes(), min_size=1, max_size=4), st.integers(1, 6_000))
+def test_what_is_evaluated_bit_by_bit_is_the_same(
+    turns: list[list[ObjectChange]], steps: int
+) -> None:
+    """Also if devices and claims change meanwhile; it always ends."""
+    state = ClusterState(replace(OPTIONS, selector_steps=steps))
+    apply_change(state, queue())
+    for changes in turns:
+        for change in changes:
+            apply_change(state, change)
+        state.snapshot(NOW)
+    for _ in range(100):
+        if not state.snapshot(NOW).unevaluated_namespaces:
+            break
+    assert not state.snapshot(NOW).unevaluated_namespaces
+    state.check(NOW)

@@ -4,7 +4,13 @@ from typing import Final
 
 import pytest
 
-from scheduler.state.claims.selectors import Outcome, Selectors, attribute_text, selectable
+from scheduler.state.claims.selectors import (
+    Outcome,
+    SelectableDevice,
+    Selectors,
+    attribute_text,
+    selectable,
+)
 from tests.support.case import Case, ids
 from trainer_kai.api.device_kinds import Device, DeviceAttribute, DeviceCapacity
 
@@ -162,7 +168,7 @@ def test_devices_that_differ_only_where_nothing_is_asked_are_one() -> None:
         uuid = DeviceAttribute(string=f"GPU-{number}")
         one = Device(name="g", attributes={"type": DeviceAttribute(string="gpu"), "uuid": uuid})
         assert selectors.evaluate([text], selectable("gpu.nvidia.com", one)) == YES
-    assert len(selectors._compiled(text)._answers) == 1
+    assert len(selectors._compiled(text).answers) == 1
 
 
 LOOPING: list[Case[str, int]] = [
@@ -180,12 +186,16 @@ def test_on_how_many_of_three_devices_a_loop_is_evaluated(case: Case[str, int]) 
         uuid = DeviceAttribute(string=f"GPU-{number}")
         one = Device(name="g", attributes={"type": DeviceAttribute(string="gpu"), "uuid": uuid})
         selectors.evaluate([case.given], selectable("gpu.nvidia.com", one))
-    assert len(selectors._compiled(case.given)._answers) == case.want
+    assert len(selectors._compiled(case.given).answers) == case.want
 
 
 def test_a_long_expression_is_evaluated_on_fewer_devices() -> None:
     long = " || ".join([f"{_OWN}.uuid == 'x'"] * 200)
-    found = [Selectors()._compiled(it)._most_devices for it in (f"{_OWN}.uuid == 'x'", long)]
+    found = []
+    for text in (f"{_OWN}.uuid == 'x'", long):
+        selectors = Selectors()
+        assert selectors.read(text)
+        found.append(selectors._compiled(text)._most_devices)
     assert found == [10_309, 97]
 
 
@@ -194,7 +204,7 @@ def test_an_expression_is_evaluated_on_a_bounded_number_of_devices(
 ) -> None:
     monkeypatch.setattr("scheduler.state.claims.selectors._MOST_DEVICES", 3)
     selectors, text = Selectors(), f"{_OWN}.uuid != 'x'"
-    outcomes = []
+    outcomes: list[Outcome | None] = []
     for number in range(4):
         uuid = DeviceAttribute(string=f"GPU-{number}")
         one = Device(name="g", attributes={"uuid": uuid})
@@ -216,6 +226,43 @@ def test_an_installation_without_the_library_says_so(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("scheduler.state.claims.selectors._environment", missing)
     why = "cannot be read: the package cel-expr-python is not installed"
     assert Selectors().fault("true") == why
+
+
+def numbered(number: int) -> SelectableDevice:
+    uuid = DeviceAttribute(string=f"GPU-{number}")
+    return selectable("gpu.nvidia.com", Device(name="g", attributes={"uuid": uuid}))
+
+
+def test_without_steps_there_is_no_answer() -> None:
+    """What was answered stays so; to compile costs steps as well, and is told only then."""
+    selectors, text = Selectors(0), f"{_OWN}.uuid != 'x'"
+    assert selectors.evaluate([text], numbered(0)) is None
+    assert selectors.fault("1 +") == ""
+
+    selectors.allowed = 1_000  # it may go beyond
+    assert not selectors.fault(text)
+    assert selectors.evaluate([text], numbered(0)) is None
+    selectors.used = 0
+    assert selectors.evaluate([text], numbered(0)) == YES
+    selectors.allowed = 0
+    assert selectors.evaluate([text], numbered(0)) == YES
+    assert selectors.evaluate([text], numbered(1)) is None
+
+
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest expressions are compiled anew, and give the same answers."""
+    monkeypatch.setattr("scheduler.state.claims.selectors._MOST_COMPILED", 4)
+    monkeypatch.setattr("scheduler.state.claims.selectors._MOST_ANSWERS", 8)
+    selectors, texts = Selectors(), [f"{_OWN}.uuid != 'GPU-{n}'" for n in range(9)]
+    for text in (*texts, *texts):
+        outcomes = [selectors.evaluate([text], numbered(it)) for it in range(5)]
+        assert outcomes == [Outcome(f"'GPU-{n}'" not in text) for n in range(5)]
+        known = [it for it in selectors._known.values() if it.is_compiled]
+        assert len(known) <= 4
+        assert sum(len(it.answers) for it in known) <= 8 + 1
+
+    selectors.keep(texts[:2])
+    assert [*selectors._known] == texts[:2]
 
 
 def test_values_of_two_types_are_not_equal() -> None:

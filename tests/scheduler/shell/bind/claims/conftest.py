@@ -14,8 +14,8 @@ _ROUND_S: Final = 0.5
 class ClaimHarness(SchedulerHarness):
     """Plays Kubernetes too: a claim whose pods are gone is free, and goes with its own pod."""
 
-    def __init__(self, api: FakeCluster | None = None) -> None:
-        super().__init__(api)
+    def __init__(self, api: FakeCluster | None = None, selector_steps: int = 0) -> None:
+        super().__init__(api, selector_steps=selector_steps)
         self.is_controller_silent = False
 
     def successor(self) -> "ClaimHarness":

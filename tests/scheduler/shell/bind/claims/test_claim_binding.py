@@ -12,6 +12,7 @@ from tests.support.state.devices import (
     claiming_gang,
     claiming_pod,
     device_class,
+    gpu,
     request,
     resource_claim,
     resource_slice,
@@ -265,3 +266,24 @@ async def test_the_slice_is_gone(harness: ClaimHarness) -> None:
         harness.api.put(group("h", minMember=1), *claiming_gang("h", 1))
         await harness.advance(2)
         assert harness.allocated() == {"g0-gpu": "a/gpu-0 @g0", "h0-gpu": "b/gpu-0 @h0"}
+
+
+async def test_selectors_that_take_several_plans() -> None:
+    """Nothing else happens meanwhile; the namespace has a budget of such plans."""
+    harness = ClaimHarness(selector_steps=1)
+    expression = "device.attributes['gpu.nvidia.com'].uuid != 'x'"
+    selected = request(selectors=[{"cel": {"expression": expression}}])
+    pods = claiming_gang("g", 2, "own", selected)
+    slices = [resource_slice(it, [gpu(f"{it}-{n}") for n in range(8)]) for it in ("a", "b")]
+    harness.api.put(*_BASE, *slices, claim_template("own", selected))
+    harness.api.put(group("g", minMember=2), *pods)
+    async with harness.leading():
+        assert harness.plans == 1 + 8
+        await harness.advance(3)
+        assert 9 + 5 < harness.plans <= 9 + 11
+        assert harness.api.node_of_pods() == {}
+        await harness.advance(10)
+        assert harness.api.node_of_pods() == {"g0": "a", "g1": "a"}
+        planned = harness.plans
+        await harness.advance(3)
+        assert harness.plans <= planned + 1
