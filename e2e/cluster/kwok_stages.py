@@ -8,10 +8,10 @@ Here a bound pod runs and is ready at once, and then stays so, unless it says ot
     fail-seconds: "5s"     once ready, it fails after this long (and `run-seconds` is ignored)
 
 The unit may be left out. The kubelets of `REFUSING_NODES` refuse every pod, which fails before it
-runs. A pod that reserves a GPU begins when `gpu_agents` lets it, which alone knows whether its node
-has a device for it; it takes 0.2 s to end, so that there is a time in which its GPU is not free
-yet. KWOK draws one of the stages that match a pod by lot, so no two of these may ever match the
-same pod; a test holds that.
+runs; those of `SILENT_NODES` never start one. A pod that reserves a GPU begins when `gpu_agents`
+lets it, which alone knows whether its node has a device for it; it takes 0.2 s to end, so that
+there is a time in which its GPU is not free yet. KWOK draws one of the stages that match a pod by
+lot, so no two of these may ever match the same pod; a test holds that.
 """
 
 import copy
@@ -25,6 +25,7 @@ READY_SECONDS: Final = "ready-seconds"
 RUN_SECONDS: Final = "run-seconds"
 FAIL_SECONDS: Final = "fail-seconds"
 REFUSING_NODES: Final = ("broken-0", "broken-1")  # each with a reason of its own
+SILENT_NODES: Final = ("asleep-0",)
 WAITING_CLASS: Final = "kwok-local"  # its volumes wait for a pod's node and then stay on it
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
@@ -152,7 +153,7 @@ _IS_WANTED: Final = _matches(".metadata.deletionTimestamp", "DoesNotExist")
 _RESERVES_NONE: Final = _matches(".metadata.namespace", "NotIn", RESERVATIONS)
 _BEGINS: Final = (_matches(".status.phase", "In", "Pending"), _RESERVES_NONE)
 _IS_REFUSED: Final = _matches(".spec.nodeName", "In", *REFUSING_NODES)
-_IS_ADMITTED: Final = {**_IS_REFUSED, "operator": "NotIn"}
+_IS_ADMITTED: Final = _matches(".spec.nodeName", "NotIn", *REFUSING_NODES, *SILENT_NODES)
 _REFUSED: Final = """
 phase: Failed
 message: Pod was rejected

@@ -3,7 +3,7 @@
 import json
 
 from e2e.cluster.cluster import Cluster
-from e2e.cluster.kwok_stages import REFUSING_NODES
+from e2e.cluster.kwok_stages import REFUSING_NODES, SILENT_NODES
 from e2e.cluster.nodes import NodeShape
 from e2e.cluster.resources import CLUSTER_RUNTIMES, JOBS, JOBSETS, NODES, PODS, TRAINJOBS, Obj
 from e2e.cluster.timeline import State, Timeline
@@ -113,3 +113,38 @@ async def test_all_nodes_refuse(own_installation: Installation) -> None:
         assert suspensions(seen.history(), "job") == 2
         await end_stage_now(cluster, pods_in(seen.state))
         await seen.until(complete("job"), "it completes", 120)
+
+
+async def test_a_node_cannot_start_a_pod(own_installation: Installation) -> None:
+    """Its kubelet reports that three times: the gang is suspended once, and runs elsewhere."""
+    cluster = own_installation.cluster
+    (silent,) = await cluster.add_nodes(1, NodeShape(gpus=8), prefix="asleep")
+    assert silent in SILENT_NODES
+    async with cluster.timeline(*_KINDS, namespace="room") as seen:
+        await start(cluster, 2)
+        await seen.until(lambda state: bool(bound_to(state, silent)), "a pod is bound there", 120)
+        (pod,) = bound_to(seen.state, silent)
+        await cluster.api.request("POST", "/api/v1/namespaces/room/events", failed_start(pod))
+        await seen.until(on_nodes("job", 2), "both pods run", 120)
+        await seen.until(lambda state: not bound_to(state, silent), "none waits there", 120)
+        assert [*avoided(seen.state)] == [silent]
+        assert (failures(seen.state, "job"), failed_jobs(seen.state)) == ((0, 0), 0)
+        assert suspensions(seen.history(), "job") == 1
+
+
+def bound_to(state: State, node: str) -> list[Obj]:
+    return [it for it in pods_in(state) if it["spec"].get("nodeName") == node]
+
+
+def failed_start(pod: Obj) -> Obj:
+    """Return the Event with which a kubelet reports three attempts."""
+    meta = pod["metadata"]
+    involved = {name: meta[name] for name in ("namespace", "name", "uid")}
+    return {
+        "metadata": {"namespace": meta["namespace"], "name": f"{meta['name']}.1"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", **involved},
+        "type": "Warning",
+        "reason": "FailedCreatePodSandBox",
+        "message": "Failed to create pod sandbox: rpc error: code = Unknown",
+        "count": 3,
+    }

@@ -306,6 +306,8 @@ def _avoided_until(snapshot: Snapshot, signature: SchedulingSignature) -> str:
     """Name the avoided nodes, the one that is tried again first with the time."""
     avoided = [it for it in signature.avoided_nodes if it.node != NONE]
     order = sorted(avoided, key=lambda it: (it.until, it.node))
+    if not order:
+        return ""
     names = first_listed(snapshot.nodes.names[it.node] for it in order)
     if len(avoided) < len(signature.avoided_nodes):
         names = f"{counted(len(avoided), 'node')} refused pods, and no other one is tried meanwhile"

@@ -11,6 +11,7 @@ from e2e.cluster.kwok_stages import (
     READY_SECONDS,
     REFUSING_NODES,
     RUN_SECONDS,
+    SILENT_NODES,
     all_stages,
 )
 from e2e.cluster.resources import Obj
@@ -53,13 +54,13 @@ SITUATIONS = [
     for ready in (None, "False", "True")
     for deleting in (False, True)
     for namespace in ("default", RESERVATIONS)
-    for node in ("node-0", *REFUSING_NODES)
+    for node in ("node-0", *REFUSING_NODES, *SILENT_NODES)
 ]
 
 
 def test_no_two_stages_match_the_same_pod() -> None:
     """KWOK draws among the stages that match, so chance would decide if there were two."""
-    assert len(SITUATIONS) == 8 * 5 * 3 * 2 * 2 * 3
+    assert len(SITUATIONS) == 8 * 5 * 3 * 2 * 2 * 4
 
     drawn = [(found, pod) for pod in SITUATIONS if len(found := stages_of(pod)) > 1]
 

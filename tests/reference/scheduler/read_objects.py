@@ -84,8 +84,7 @@ def read_cluster(objects: Sequence[Obj], now: str) -> ClusterInfo:
     _read_avoided_nodes(cluster, by_kind)
     cluster.typical = typical_pods(cluster)
     # What exists later may be put on nodes too, and others must see it there.
-    expected = [pod for it in cluster.podgroups for pod in it.pods if pod.is_expected]
-    cluster.pods += expected
+    cluster.pods += [pod for it in cluster.podgroups for pod in it.pods if pod.is_expected]
     read_constraints(cluster, by_kind.get("PodGroup", ()), by_kind.get("Topology", []))
     _link_queues(cluster)
     for podgroup in cluster.podgroups:
