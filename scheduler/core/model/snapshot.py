@@ -183,6 +183,7 @@ class Snapshot:
     claim_devices: ClaimDevices = NO_CLAIM_DEVICES
     # By signature: what pods that ended lately weigh, where a pod weighs POD_WEIGHT.
     ended: Mapping[int, int] = field(default_factory=dict)
+    departing: tuple[int, ...] = ()  # PodGroups with a departure
 
     @property
     def held_devices(self) -> dict[int, HeldDevices]:

@@ -181,6 +181,7 @@ class SnapshotBuilder:
             topologies=self._topologies.table(),
             claim_devices=self._claim_state.table(),
             ended=ended,
+            departing=self._podgroup_table.departing(),
         )
         if snapshot.claim_devices.names:
             snapshot = with_reserved_devices(snapshot)

@@ -60,7 +60,10 @@ def test_which_nodes_leave(case: Case[tuple[dict[str, str], dict[str, str]], str
 
     _, _, found = decode_object(node("a", spec=spec, conditions=status))
 
-    assert _SIGNS.cause(found) == case.want
+    sign = _SIGNS.of(found)
+
+    assert (sign.cause if sign else "") == case.want
+    assert sign is None or sign.is_notice == bool(taints)
 
 
 def test_the_taints_of_autoscalers_are_listed() -> None:
@@ -160,6 +163,16 @@ def test_non_preemptible_podgroups_are_kept_if_a_site_wants_it() -> None:
 
     assert _departure(*objects) == (Departure(_LEAVES), 2)
     assert _departure(*objects, keeps_non_preemptible=True) == (None, 2)
+
+
+def test_a_condition_is_no_notice() -> None:
+    condition = {"type": "GpuUnhealthy", "status": "True"}
+    objects = [*_cluster({}), node("a", conditions=[condition])]
+
+    found, leaving = _departure(*objects, leaving=_SIGNS)
+
+    reason = "node a leaves: its condition GpuUnhealthy is True"
+    assert (found, leaving) == (Departure(reason, is_notice=False), 2)
 
 
 def test_several_nodes_are_counted() -> None:
