@@ -107,6 +107,11 @@ _UNTIL: Final = NOW + 60
 DEPARTURES: list[Case[tuple[list[Fields], Fields], tuple[Departure | None, int]]] = [
     Case("its nodes stay", (_cluster({}), {}), (None, 0)),
     Case("two pods leave", (_cluster(_KARPENTER), {}), (Departure(_LEAVES), 2)),
+    Case(
+        "a node that leaves and is ignored, because nobody knows what it has",
+        (_cluster({}, node("a", spec=_KARPENTER, has={"cpu": "many"})), {}),
+        (None, 0),
+    ),
     Case("a cordon alone is no drain", (_cluster(_CORDON), {}), (None, 0)),
     Case(
         "a pod was evicted from a cordoned node",
@@ -198,7 +203,10 @@ def test_changes_of_nodes_and_evictions_are_followed() -> None:
         state.check(NOW)
     assert seen == [False, True, False, False, True, False]
 
-    state.api_evictions.put(Key("ns", "g"), ApiEviction("g0", "a", NOW))
+    state.api_evictions.put(Key("ns", "g"), ApiEviction("g2", "b", NOW))
+    assert state.snapshot(NOW).snapshot.podgroups[0].departure is None
+    resource, key, obj = decode_object(node("b", spec=_CORDON))
+    state.put(resource, key, obj)  # the eviction was seen before the cordon
     begun = state.snapshot(NOW).snapshot.podgroups[0].departure
     state.api_evictions.put(Key("ns", "g"), None)
 
