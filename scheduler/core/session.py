@@ -177,8 +177,8 @@ class Session:
     def record(self, eviction: Eviction) -> None:
         self.evictions.append(eviction)
         self.evicted.update(eviction.podgroups)
-        if self._evictable_gpus is not None and eviction.preemptor != NONE:
-            self._evictable_gpus -= eviction.gpus
+        if self._evictable_gpus is not None:
+            self._evictable_gpus -= eviction.limited_gpus
 
     @property
     def is_limit_reached(self) -> bool:

@@ -181,8 +181,7 @@ def _podgroup_commands(
     for key in encoded.outdated_lines:
         yield PodGroupCommands(key, None, (), (), None, line_annotation="")
     for one in evictions.get(NONE, ()):
-        # For no preemptor. The rate limit does not count it, so it records no GPUs.
-        yield PodGroupCommands(one.groups[0], None, (), (), None, (one._replace(gpus=0),))
+        yield PodGroupCommands(one.groups[0], None, (), (), None, (one,))  # for no preemptor
 
 
 def _line_annotations(encoded: EncodedSnapshot, plan: Plan) -> dict[int, str]:
@@ -380,7 +379,7 @@ def planned_eviction(
         action=one.action.value,
         preemptor=None if one.preemptor == NONE else encoded.podgroup_keys[one.preemptor],
         reason=eviction_message(encoded.snapshot, one),
-        gpus=one.gpus,
+        gpus=one.limited_gpus,
         lost_work=one.work_lost,
         places=tuple(
             (encoded.podgroup_keys[it.podgroup], named_places(nodes, it.reservations))

@@ -5,11 +5,11 @@ is not placed beside pods that are about to be evicted. What it frees is there f
 """
 
 from dataclasses import replace
+from typing import Final
 
 from scheduler.core.actions.stale_gang import evict_whole
 from scheduler.core.gang import is_satisfied
 from scheduler.core.model.podgroup import (
-    Departure,
     PodGroupInfo,
     PodSet,
     SubGroupTree,
@@ -19,23 +19,30 @@ from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.session import Session
 from trainer_kai.api.scheduler_names import Action
 
+_AGAIN_S: Final = 10
+
 
 def leave_nodes(session: Session) -> None:
     """Evict gangs that need pods on nodes that leave, each with all PodGroups of its workload.
 
     Budgets hold as long as no needed pod has gone: where one has, the others do no work. Whether a
-    gang is preemptible is not asked: the node goes in any case.
+    gang is preemptible is not asked: the node goes in any case. What reports conditions may be
+    wrong about all nodes at once: then the limit of evicted GPUs holds.
     """
-    snapshot = session.snapshot
-    rows = [row for row, it in enumerate(snapshot.podgroups) if _must_leave(snapshot, it)]
+    snapshot, allowance = session.snapshot, session.allowance
+    now, podgroups = snapshot.now, snapshot.podgroups
+    rows = [row for row in snapshot.departing if _must_leave(snapshot, podgroups[row])]
     if not rows:
         return
-    allowance, podgroups = session.allowance, snapshot.podgroups
-    begun = {row for row in rows if _has_begun(snapshot, podgroups[row].departure)}
 
     def is_allowed(together: tuple[int, ...], pods: tuple[int, ...]) -> bool:
-        is_begun = not begun.isdisjoint(together)
-        return is_begun or not allowance.violated(allowance.counts(pods))
+        departures = [it for row in together if (it := podgroups[row].departure) is not None]
+        if any(it.has_begun(now) for it in departures):
+            return True
+        is_certain = any(it.is_certain(now) for it in departures)
+        if session.is_limit_reached and not is_certain:
+            return False
+        return not allowance.violated(allowance.counts(pods))
 
     evict_whole(session, rows, Action.NODE_LEAVING, is_allowed)
     for row in session.evicted:
@@ -43,25 +50,26 @@ def leave_nodes(session: Session) -> None:
 
 
 def next_departure_at(snapshot: Snapshot) -> int | None:
-    """Return when a PodGroup may be moved again, in seconds since 1970; None if none waits."""
-    later = (it.departure.not_before for it in snapshot.podgroups if it.departure is not None)
-    return min((at for at in later if at > snapshot.now), default=None)
+    """Return when to look again at PodGroups that leave, in seconds since 1970; None for never.
+
+    When one may be moved again; else soon, for budgets and the limit of evicted GPUs change.
+    """
+    now = snapshot.now
+    departures = (snapshot.podgroups[row].departure for row in snapshot.departing)
+    times = (it.not_before for it in departures if it is not None)
+    return min((at if at > now else now + _AGAIN_S for at in times), default=None)
 
 
 def _must_leave(snapshot: Snapshot, podgroup: PodGroupInfo) -> bool:
     departure = podgroup.departure
     if departure is None or not _is_gang(podgroup):
         return False
-    if not _has_begun(snapshot, departure):
+    if not departure.has_begun(snapshot.now):
         is_in_time = departure.not_before <= snapshot.now
         return podgroup.has_running and is_in_time and _needs_leaving(podgroup.tree)
     # A workload is suspended also if all its pods have gone: each would count as a failure.
     may_leave = podgroup.has_running or bool(podgroup.workload)
     return may_leave and not is_satisfied(_without_leaving(podgroup.tree))
-
-
-def _has_begun(snapshot: Snapshot, departure: Departure | None) -> bool:
-    return departure is not None and snapshot.now < departure.begun_until
 
 
 def _is_gang(podgroup: PodGroupInfo) -> bool:

@@ -5,6 +5,7 @@ No pod is evicted without the placement that it makes possible, and none that wa
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from typing import Final, TypeAlias
 
@@ -398,7 +399,13 @@ def evict_podgroups(
     gpus = sum([signatures[signature_of[pod]].queue_request[ResourceKind.GPU] for pod in pods])
     session.allowance.use(pods)
     work_lost = session.lost_work.of_pods(pods) // 1000
-    session.record(Eviction(podgroups, pods, True, action, row, gpus, work_lost))  # noqa: FBT003
+    eviction = Eviction(podgroups, pods, True, action, row, gpus, work_lost)  # noqa: FBT003
+    if action is Action.NODE_LEAVING:
+        departures = (session.snapshot.podgroups[it].departure for it in podgroups)
+        now = session.snapshot.now
+        certain = any(it is not None and it.is_certain(now) for it in departures)
+        eviction = replace(eviction, is_limited=not certain)
+    session.record(eviction)
 
 
 def is_delayed(session: Session, row: int) -> bool:

@@ -91,7 +91,7 @@ _FIT_ERRORS: Final = {
 }
 _REMEDIES: Final = {
     FitErrorReason.DOMAIN: "a node gets the labels of such a domain",
-    FitErrorReason.LEAVING: "a node takes the place of one that leaves",
+    FitErrorReason.LEAVING: "a node that leaves stays after all",
     FitErrorReason.CORDONED: "a node is uncordoned",
     FitErrorReason.NOT_READY: "a node becomes ready",
     FitErrorReason.PRESSURE: "the resource pressure on a node ends",

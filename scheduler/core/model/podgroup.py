@@ -155,6 +155,13 @@ class Departure(NamedTuple):
     # seconds since 1970.
     begun_until: int = 0
     not_before: int = 0  # it was moved lately, and is not moved again before; likewise
+    is_notice: bool = True  # the node will go; False: a condition says that it is ill
+
+    def has_begun(self, now: int) -> bool:
+        return now < self.begun_until
+
+    def is_certain(self, now: int) -> bool:
+        return self.is_notice or self.has_begun(now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from scheduler.core.model.line import DEFAULT_LINE, LineChange, LineNote, LineSettings
 from scheduler.core.model.podgroup import PodGroupInfo, ReservationCause, SchedulingSignature
 from scheduler.core.model.rejections import CheckedRemedy, QueueBoundExceeded, Rejection
-from scheduler.core.model.resources import Amounts, DeviceSort, HeldDevices, Ints, devices_of
+from scheduler.core.model.resources import NONE, Amounts, DeviceSort, HeldDevices, Ints, devices_of
 from scheduler.core.model.usage import Usage
 from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.scheduler_names import Action
@@ -70,6 +70,12 @@ class Eviction:
     work_lost: int = 0  # GPU-seconds
     victim_order: str = ""  # why these pods and not others, where a site has chosen it
     budgets: tuple[int, ...] = ()  # that allow fewer disruptions
+    is_limited: bool = False  # for no preemptor, and the limit of evicted GPUs counts it as well
+
+    @property
+    def limited_gpus(self) -> int:
+        """Return the GPUs that count for that limit, in thousandths."""
+        return self.gpus if self.preemptor != NONE or self.is_limited else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,7 @@ class Snapshot:
     lines: Mapping[int, LineRecord] = field(default_factory=dict)  # by PodGroup
     # By signature: what pods that ended lately weigh, where a pod weighs POD_WEIGHT.
     ended: Mapping[int, int] = field(default_factory=dict)
+    departing: tuple[int, ...] = ()  # PodGroups with a departure
 
     @property
     def held_devices(self) -> dict[int, HeldDevices]:

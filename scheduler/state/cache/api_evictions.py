@@ -40,8 +40,6 @@ class ApiEvictions:
         if pod is None or not _is_ended(pod, is_gone=now is None):
             return False
         meta = pod.metadata
-        if meta.uid in self._ended:
-            return False
         at = self._now()
         self._ended[meta.uid] = _Ended(meta.controller.uid if meta.controller else "", at)
         group = podgroup_key(key, pod)

@@ -35,7 +35,7 @@ from trainer_kai.api.names import (
 )
 from trainer_kai.api.pod import Toleration
 from trainer_kai.api.quantity import Quantity, QuantityError, milli, whole
-from trainer_kai.policy.leaving_nodes import DEFAULT_SIGNS, LeavingSigns
+from trainer_kai.policy.leaving_nodes import DEFAULT_SIGNS, LeavingSign, LeavingSigns
 from trainer_kai.policy.pods.requests import ResourceAmounts
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class NodeTable:
 
     def __init__(self, signs: LeavingSigns = DEFAULT_SIGNS) -> None:
         self._signs: Final = signs
-        self.leaving: dict[str, str] = {}  # the nodes that leave, and why
+        self.leaving: dict[str, LeavingSign] = {}  # the nodes that leave, and why
         self.has_leaving_changed = False
         self.names: tuple[str, ...] = ()
         self.row_by_name: dict[str, int] = {}
@@ -217,11 +217,11 @@ class NodeTable:
 
     def _note_leaving(self, changes: Mapping[str, Node | None]) -> None:
         before = self.leaving
-        causes = {
-            name: self._signs.cause(it) if it is not None else "" for name, it in changes.items()
+        signs = {
+            name: self._signs.of(it) if it is not None else None for name, it in changes.items()
         }
-        self.leaving = {name: cause for name, cause in before.items() if name not in causes}
-        self.leaving.update((name, cause) for name, cause in causes.items() if cause)
+        self.leaving = {name: sign for name, sign in before.items() if name not in signs}
+        self.leaving.update((name, sign) for name, sign in signs.items() if sign is not None)
         self.has_leaving_changed = before != self.leaving
 
     def _fault(self, node: Node) -> NodeFault:

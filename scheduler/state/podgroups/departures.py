@@ -60,16 +60,18 @@ def departure_of(
     pods = [it for name in record.min_members for it in leaving_pods(record, name, pod_table)]
     evicted = evictions.get(record.key)
     if evicted is not None and _is_emptied(evicted, pod_table):
-        cause = nodes.leaving.get(evicted.node, "")
-        begin = f"node {evicted.node} " + (f"leaves: {cause}, and" if cause else "is drained:")
+        sign = nodes.leaving.get(evicted.node)
+        begin = f"node {evicted.node} " + (f"leaves: {sign.cause}, and" if sign else "is drained:")
         reason = f"{begin} pod {evicted.pod}, which the PodGroup needs, was evicted from it"
         return Departure(reason, evicted.at + BEGUN_S, _not_before(record.group))
     if not pods:
         return None
     names = sorted({nodes.names[int(pod_table.node[it])] for it in pods})
     more = f", as {len(names) - 1} more of its nodes do" if names[1:] else ""
-    reason = f"node {names[0]} leaves{more}: {nodes.leaving[names[0]]}"
-    return Departure(reason, 0, _not_before(record.group))
+    first = nodes.leaving[names[0]]
+    reason = f"node {names[0]} leaves{more}: {first.cause}"
+    is_notice = any(nodes.leaving[name].is_notice for name in names)
+    return Departure(reason, 0, _not_before(record.group), is_notice)
 
 
 def _is_emptied(evicted: ApiEviction, pod_table: PodTable) -> bool:

@@ -191,6 +191,7 @@ class SnapshotBuilder:
             claim_devices=self._claim_state.table(),
             lines=self._lines.records(podgroup_keys, self._nodes.row_by_name, now),
             ended=ended,
+            departing=self._podgroup_table.departing(),
         )
         if snapshot.claim_devices.names:
             snapshot = with_reserved_devices(snapshot)

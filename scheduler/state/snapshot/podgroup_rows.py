@@ -89,11 +89,18 @@ class PodGroupTable:
         self._sorted: list[_Entry] = []
         self._removed: Final[list[_Entry]] = []
         self._new: Final[list[_Entry]] = []
+        self._departing: Final[set[_PodGroupOrPod]] = set()
 
     def known_rows(self, pod_rows: NDArray[np.int64]) -> list[int]:
         return [pod_row for pod_row in pod_rows.tolist() if pod_row in self._entries]
 
+    def departing(self) -> tuple[int, ...]:
+        """Return the rows of the PodGroups with a departure: mostly none."""
+        rows = enumerate(self._sorted) if self._departing else ()
+        return tuple([row for row, it in rows if it.podgroup.departure is not None])
+
     def remove(self, podgroup_or_pod: _PodGroupOrPod) -> None:
+        self._departing.discard(podgroup_or_pod)
         entry = self._entries.pop(podgroup_or_pod, None)
         if entry is not None:
             self._removed.append(entry)
@@ -248,10 +255,14 @@ class PodGroupTable:
         known = self._entries.get(podgroup_or_pod)
         if known is not None and (known.age, known.number) == (entry.age, entry.number):
             known.podgroup = entry.podgroup
-            return
-        self.remove(podgroup_or_pod)
-        self._entries[podgroup_or_pod] = entry
-        self._new.append(entry)
+        else:
+            self.remove(podgroup_or_pod)
+            self._entries[podgroup_or_pod] = entry
+            self._new.append(entry)
+        if entry.podgroup.departure is None:
+            self._departing.discard(podgroup_or_pod)
+        else:
+            self._departing.add(podgroup_or_pod)
 
     def _apply_changes(self) -> None:
         if len(self._removed) + len(self._new) > _FEW_CHANGES:

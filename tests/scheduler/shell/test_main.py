@@ -31,10 +31,16 @@ from trainer_kai.kube.process.context import ClientObserver
 from trainer_kai.kube.process.runner import Runner
 from trainer_kai.kube.rest.request import Request
 from trainer_kai.kube.rest.response import ApiResponse
+from trainer_kai.policy.leaving_nodes import LeavingSigns
 from trainer_kai.service.health import Health
 from trainer_kai.service.log import logger
 from trainer_kai.service.metrics import Metrics
-from trainer_kai.service.settings import GpuSharingSettings, PolicySettings, SchedulerSettings
+from trainer_kai.service.settings import (
+    GpuSharingSettings,
+    LeavingNodeSettings,
+    PolicySettings,
+    SchedulerSettings,
+)
 
 
 def test_defaults_are_those_of_kai() -> None:
@@ -121,6 +127,18 @@ def test_what_replicas_of_gpus_are_charged() -> None:
         state_options(VirtualClock(), SchedulerSettings())().gpu_replicas
         == StateOptions(now=0).gpu_replicas
     )
+
+
+def test_what_marks_nodes_that_leave() -> None:
+    """By default the notices of autoscalers, and no condition."""
+    given = LeavingNodeSettings(taints="a,b=c", conditions="D, E=False", non_preemptible="keep")
+    options = state_options(VirtualClock(), SchedulerSettings(leaving_nodes=given))()
+    default = state_options(VirtualClock(), SchedulerSettings())()
+
+    assert options.leaving == LeavingSigns(("a", "b=c"), ("D", "E=False"))
+    assert options.keeps_non_preemptible
+    assert default.leaving == LeavingSigns() == StateOptions(now=0).leaving
+    assert not default.keeps_non_preemptible
 
 
 @pytest.mark.parametrize("part", ["0", "2", "x", "nan", "-1", "1e-9"])

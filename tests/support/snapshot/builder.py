@@ -261,6 +261,9 @@ class Builder:
                 columns[:, 3].astype(np.int8),
             ),
             "podgroups": tuple(self.podgroups),
+            "departing": tuple(
+                row for row, it in enumerate(self.podgroups) if it.departure is not None
+            ),
             "total": (int(sums[0]), int(sums[1]), int(sums[3:].sum())),
             "now": 0,
             "topologies": _topologies(self.nodes),

@@ -78,6 +78,35 @@ NAMES: list[Case[tuple[str, ...], list[str]]] = [
             )
         ],
     ),
+    Case(
+        "signs of nodes that leave",
+        (
+            "scheduler",
+            "--leaving-nodes-taints=x/gone, ToBeDeleted=now",
+            "--leaving-nodes-conditions=GpuUnhealthy, Hardware=False",
+        ),
+        [],
+    ),
+    Case("none", ("scheduler", "--leaving-nodes-taints=", "--leaving-nodes-conditions="), []),
+    Case(
+        "taints and conditions that there cannot be",
+        (
+            "scheduler",
+            "--leaving-nodes-taints=a b,k=v:NoExecute",
+            "--leaving-nodes-conditions=Hardware=no",
+        ),
+        [
+            (
+                "flag --leaving-nodes-taints: 'a b': the name must be 1 to 63 letters, digits, '-',"
+                " '_' and '.', and begin and end with a letter or digit; 'k=v:NoExecute' should be"
+                " the key of a taint, or KEY=VALUE"
+            ),
+            (
+                "flag --leaving-nodes-conditions: 'Hardware=no' should be the type of a condition,"
+                " or TYPE=False or TYPE=Unknown"
+            ),
+        ],
+    ),
     Case("no namespace of a KAI", ("scheduler", "--kai-namespaces="), []),
     Case(
         "without the one by which anything starts",

@@ -164,9 +164,25 @@ def test_the_limit_of_evicted_gpus_is_for_others() -> None:
     assert [it.action for it in answer.evictions] == [Action.NODE_LEAVING, Action.RECLAIM]
 
 
+@pytest.mark.parametrize(
+    ("departure", "want"), [(LISTED._replace(is_notice=False), "(0,):2"), (LISTED, "(0,):2 (1,):2")]
+)
+def test_conditions_move_no_more_gangs_than_the_limit_allows(
+    departure: Departure, want: str
+) -> None:
+    """What reports them may be wrong about all nodes; a notice is not, and does not count."""
+    snapshot = gang(gang(cluster(), departure=departure), departure=departure).snapshot()
+
+    answer = plan(snapshot, POLICIES, PlanLimits(evictable_gpus=2000))
+
+    assert described(answer) == want
+    assert [it.limited_gpus for it in answer.evictions] == ([2000] if " " not in want else [0, 0])
+
+
 def test_when_a_podgroup_may_be_moved_again() -> None:
     builder = gang(gang(cluster(), departure=LISTED._replace(not_before=7)), departure=None)
 
     at = [next_departure_at(replace(builder.snapshot(), now=now)) for now in (6, 7)]
 
-    assert at == [7, None]
+    assert at == [7, 17]  # a budget may be in the way
+    assert next_departure_at(gang(cluster(), departure=None).snapshot()) is None

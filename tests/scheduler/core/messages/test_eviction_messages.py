@@ -3,6 +3,7 @@
 import pytest
 
 from scheduler.core.messages.eviction_messages import eviction_message, nominated_message
+from scheduler.core.model.podgroup import Departure
 from scheduler.core.model.resources import NONE
 from scheduler.core.model.result import Eviction
 from tests.support.case import Case, ids
@@ -78,6 +79,20 @@ def test_a_drain_names_the_queue() -> None:
     one = Eviction((0,), (0,), is_whole=True, action=Action.QUEUE_DRAIN, preemptor=NONE)
     assert eviction_message(builder.snapshot(), one) == (
         "queue a is drained (trainer-kai.dev/stop-policy: HoldAndDrain)"
+    )
+
+
+def test_a_gang_on_a_node_that_leaves() -> None:
+    """Of the PodGroups of a workload the first with pods there says why; and what is lost."""
+    builder = Builder([SnapshotNode(gpu=8)], [SnapshotQueue("a")])
+    builder.running_podgroup([0], signature(gpu=1), workload="j", running_since=10)
+    departure = Departure("node gpu-1 leaves: it has the taint x")
+    builder.running_podgroup(
+        [0], signature(gpu=1), workload="j", departure=departure, running_since=10
+    )
+    one = Eviction((0, 1), (0, 1), True, Action.NODE_LEAVING, NONE, work_lost=120)
+    assert eviction_message(builder.snapshot(), one) == (
+        "node gpu-1 leaves: it has the taint x; 2 GPU-minutes since its start are lost"
     )
 
 

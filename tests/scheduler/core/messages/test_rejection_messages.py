@@ -302,6 +302,14 @@ SENTENCES: list[Case[Rejection, str]] = [
         " node that matches is added, if enough is then free for 2 such pods",
     ),
     Case(
+        "nodes that leave",
+        nodes(NO_MATCH, {FitErrorReason.LEAVING: 1, FitErrorReason.TAINT: 3}, taints={0: 3}),
+        "A pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 nodes fits it: 3 nodes "
+        "have taints that the pod does not tolerate (taint-0), 1 node leaves the cluster. It can "
+        "start when the pod tolerates the taints of a node, a node that leaves stays after all, "
+        "or a node that matches is added, if enough is then free there",
+    ),
+    Case(
         "fragmented room is told with the largest part",
         nodes(
             SCATTERED,

@@ -1,5 +1,6 @@
 """Pods that ended by the eviction API: for plans, and for what their Jobs count."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -33,8 +34,8 @@ def evicted(name: str = "p", *, is_terminating: bool = True, **more: Any) -> Fie
     return jobset_pod(name, "g", meta=meta, node="a", status={"conditions": [condition]}, **more)
 
 
-def cache_with(*pods: Fields) -> ClusterCache:
-    cache = ClusterCache(lambda: StateOptions(now=NOW))
+def cache_with(*pods: Fields, clock: Callable[[], int] = lambda: NOW) -> ClusterCache:
+    cache = ClusterCache(lambda: StateOptions(now=clock()))
     for fields in (node("a"), queue(), group("g", minMember=2), *pods):
         resource, key, obj = decode_object(fields)
         cache.update(resource, key, obj)
@@ -80,7 +81,9 @@ def test_a_pod_that_is_gone_at_once() -> None:
 def test_a_pod_counts_once() -> None:
     """While it terminates and when it is gone; also if its PodGroup was planned in between."""
     cache = cache_with(RUNS, evicted())
-    cache.api_evictions.settle([PlannedEviction((_GROUP,), (), "nodeleaving", None, "", 0)])
+    eviction = PlannedEviction((_GROUP,), (), "nodeleaving", None, "it leaves", 0)
+    cache.assume(PodGroupCommands(_GROUP, None, (), (), None, (eviction,)))
+    assert cache.cluster.api_evictions == {}
 
     cache.update(PODS, Key("ns", "p"), None)
 
@@ -104,9 +107,11 @@ def test_pods_of_a_gang_that_is_evicted_begin_no_eviction() -> None:
 
 def test_what_is_old_is_forgotten() -> None:
     """A PodGroup that still has its minimum by then was repaired."""
-    cache = cache_with(RUNS, evicted())
+    now = [NOW]
+    cache = cache_with(RUNS, evicted(), clock=lambda: now[0])
 
     for later, is_noted, count in ((60, True, 1), (61, False, 1), (601, False, 0)):
-        cache.api_evictions.forget_older(NOW + later)
+        now[0] = NOW + later
+        cache.snapshot()
         found = bool(cache.cluster.api_evictions), cache.api_evictions.counts_by_job().get("v", 0)
         assert found == (is_noted, count)

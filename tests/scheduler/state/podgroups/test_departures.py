@@ -60,7 +60,10 @@ def test_which_nodes_leave(case: Case[tuple[dict[str, str], dict[str, str]], str
 
     _, _, found = decode_object(node("a", spec=spec, conditions=status))
 
-    assert _SIGNS.cause(found) == case.want
+    sign = _SIGNS.of(found)
+
+    assert (sign.cause if sign else "") == case.want
+    assert sign is None or sign.is_notice == bool(taints)
 
 
 def test_the_taints_of_autoscalers_are_listed() -> None:
@@ -104,6 +107,11 @@ _UNTIL: Final = NOW + 60
 DEPARTURES: list[Case[tuple[list[Fields], Fields], tuple[Departure | None, int]]] = [
     Case("its nodes stay", (_cluster({}), {}), (None, 0)),
     Case("two pods leave", (_cluster(_KARPENTER), {}), (Departure(_LEAVES), 2)),
+    Case(
+        "a node that leaves and is ignored, because nobody knows what it has",
+        (_cluster({}, node("a", spec=_KARPENTER, has={"cpu": "many"})), {}),
+        (None, 0),
+    ),
     Case("a cordon alone is no drain", (_cluster(_CORDON), {}), (None, 0)),
     Case(
         "a pod was evicted from a cordoned node",
@@ -162,6 +170,16 @@ def test_non_preemptible_podgroups_are_kept_if_a_site_wants_it() -> None:
     assert _departure(*objects, keeps_non_preemptible=True) == (None, 2)
 
 
+def test_a_condition_is_no_notice() -> None:
+    condition = {"type": "GpuUnhealthy", "status": "True"}
+    objects = [*_cluster({}), node("a", conditions=[condition])]
+
+    found, leaving = _departure(*objects, leaving=_SIGNS)
+
+    reason = "node a leaves: its condition GpuUnhealthy is True"
+    assert (found, leaving) == (Departure(reason, is_notice=False), 2)
+
+
 def test_several_nodes_are_counted() -> None:
     found, leaving = _departure(*_cluster(_KARPENTER), node("b", spec=_KARPENTER))
 
@@ -185,7 +203,10 @@ def test_changes_of_nodes_and_evictions_are_followed() -> None:
         state.check(NOW)
     assert seen == [False, True, False, False, True, False]
 
-    state.api_evictions.put(Key("ns", "g"), ApiEviction("g0", "a", NOW))
+    state.api_evictions.put(Key("ns", "g"), ApiEviction("g2", "b", NOW))
+    assert state.snapshot(NOW).snapshot.podgroups[0].departure is None
+    resource, key, obj = decode_object(node("b", spec=_CORDON))
+    state.put(resource, key, obj)  # the eviction was seen before the cordon
     begun = state.snapshot(NOW).snapshot.podgroups[0].departure
     state.api_evictions.put(Key("ns", "g"), None)
 
