@@ -148,10 +148,10 @@ class _Leadership(NamedTuple):
     async def _work(self, fenced: Client) -> None:
         cache, events = self.cache, self.event_recorder
         metrics, log = self.context.metrics, self.context.log
-        reporter = StatusReporter(fenced, cache, events, metrics, log)
+        writes = LimitedWrites(fenced.clock)
+        reporter = StatusReporter(fenced, cache, events, writes, metrics, log)
         suspender = Suspender(fenced, cache, events, self.cycle, metrics, log)
         evictor = Evictor(fenced, cache, suspender, events, metrics, log)
-        writes = LimitedWrites(fenced.clock)
         shares = _gpu_shares(fenced, cache, self.settings, writes, self.context)
         unlimited = fenced.with_retry_policy(RetryPolicy(waits_when_throttled=False))
         claim_writes = ClaimWrites(unlimited, cache.cluster.device_classes, writes)

@@ -47,6 +47,7 @@ T = TypeVar("T", bound=Object)
 
 _JOBS: Final = JOBS.with_struct(PartialObject)
 _PODS: Final = PODS.with_struct(BriefPod)
+_WORKERS: Final = 32  # of each kind: a busy API server takes long to answer, and pods wait for it
 _ORPHAN_S: Final = 60.0  # after which a PodGroup without owner and pods is deleted
 _APPLY: Final = WriteOptions(field_manager=FIELD_MANAGER, force=True)
 _ASSIGN: Final = WriteOptions(field_manager=FIELD_MANAGER)
@@ -149,7 +150,7 @@ class Podgrouper:
         name = kind.resource.plural
         return WorkQueue(
             lambda key: self.reconcile(client, key),
-            WorkQueueSettings(name, workers=8),
+            WorkQueueSettings(name, workers=_WORKERS),
             client.clock,
             self._log,
             metrics=self._metrics.work_queue(name),

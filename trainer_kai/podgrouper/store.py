@@ -136,6 +136,7 @@ class PodgrouperStore:
         return with_followed_values(workload, self._owners[key].values)
 
     def workload_changed(self, key: ObjectKey, workload: Workload | None) -> ObjectKey | None:
+        """Return the workload, unless nothing has changed that its PodGroups depend on."""
         known = self.workloads.pop(key, None)
         before = known.owner_key if known else None
         if before is not None:
@@ -148,7 +149,9 @@ class PodgrouperStore:
         named = workload.owner_key
         if named is not None:
             self._workloads_by_owner.setdefault(named, set()).add(key)
-        return key
+        # Of other kinds the queue of the namespace is read at each change.
+        is_same = known is not None and workload.kind.has_mark and _is_same(known, workload)
+        return None if is_same else key
 
     def owner_changed(self, key: ObjectKey, owner: PartialObject | None) -> frozenset[ObjectKey]:
         """Return the workloads that wait for the owner, or follow it in a value that changed."""
@@ -177,6 +180,7 @@ class PodgrouperStore:
         return workload
 
     def group_changed(self, key: Key, watched: WatchedPodGroup) -> ObjectKey | None:
+        """Return the workload, unless the PodGroup is as stored: at most its status changed."""
         group = stored_podgroup(watched)
         owner = _owner_of_group(watched.metadata)
         if owner is None:
@@ -187,10 +191,12 @@ class PodgrouperStore:
         self.orphans.pop(key, None)
         uid, workload = owner
         known = self._groups.setdefault(uid, {})
-        if key not in known or not _is_older(group, known[key]):
+        before = known.get(key)
+        if before is None or not _is_older(group, before):
             known[key] = group
         self._group_owners[key] = owner
-        return workload
+        is_same = before is not None and before._replace(version="") == group._replace(version="")
+        return None if is_same else workload
 
     def job_changed(self, key: Key, job: PartialObject | None) -> ObjectKey | None:
         """Return the workload if pods of the Job were stored before."""
@@ -311,6 +317,15 @@ def _owner_of_group(meta: Meta) -> tuple[str, ObjectKey] | None:
         if kind_of_owner(owner) is not None or meta.name == name:
             return owner.uid, ObjectKey(owner.kind, meta.namespace, owner.name)
     return None
+
+
+def _is_same(known: Workload, workload: Workload) -> bool:
+    """Say whether two versions of an object differ at most in what its adapter does not read."""
+    before, now = (
+        replace(it, metadata=replace(it.metadata, resource_version="", generation=0))
+        for it in (known, workload)
+    )
+    return before == now
 
 
 def _is_older(group: StoredPodGroup, known: StoredPodGroup) -> bool:

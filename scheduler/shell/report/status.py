@@ -7,6 +7,8 @@
 3. A reason must have held for a moment before it is written, and numbers alone are written anew
    only now and then: a reason that changes is reported at once, a count that changes is not.
 4. No plan waits for these writes. A write that fails is repeated as long as its content is true.
+5. While many pods are bound, the use of resources in the status of PodGroups waits, for some
+   seconds: each write delays a bind, and the use of a PodGroup that starts changes several times.
 
 While another scheduler with our name pauses us, `PauseReporter` reports only that:
 
@@ -25,7 +27,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
-from scheduler.shell.bind.writes import FIELD_MANAGER
+from scheduler.shell.bind.writes import FIELD_MANAGER, LimitedWrites
 from scheduler.shell.event_objects import post_event
 from scheduler.shell.report.asks import record_ask
 from scheduler.shell.report.plan_report import (
@@ -64,6 +66,8 @@ _MISSING_S: Final = 3.0  # each PodGroup lacks pods for a moment, while they are
 _MAX_MISSING_S: Final = 15.0  # even if more pods keep coming
 _NEGLIGIBLE_S: Final = 1e-3  # a shorter time is none
 _RESOURCES_S: Final = 1.0  # between a change of resource use and its status
+_BUSY_S: Final = 3.0  # until it is tried again, while many pods are bound,
+_MAX_BUSY_S: Final = 10.0  # but it is not kept back for longer
 _QUEUE_S: Final = 3.0  # between two statuses of a queue
 _NUMBERS_S: Final = 3.0  # between two messages that differ in numbers only,
 _NUMBERS_PER_S: Final = 50  # of which so many a second are written in all,
@@ -88,18 +92,21 @@ class StatusReporter:
         client: Client,
         cache: ClusterCache,
         recorder: EventRecorder,
+        binds: LimitedWrites,
         metrics: Metrics,
         log: FilteringBoundLogger,
     ) -> None:
         self._client = client
         self._cache = cache
         self._recorder = recorder
+        self._binds = binds
         self._log = log
         self._report = PlanReport({}, {})
         self._gauges = Gauges(metrics)
         self._pod_events = PodEvents(cache, recorder, client.clock, metrics, log)
         self._marked: dict[Key, set[Key]] = {}  # PodGroup → its marked pods
         self._marking_podgroup: dict[Key, Key] = {}  # pod → its PodGroup
+        self._kept_back_s: dict[Key, float] = {}  # since when the use of a PodGroup is kept back
         self._reported_s: dict[Key, float] = {}  # when a PodGroup was reported last
         self._posted_s: dict[Key, float] = {}  # and by an Event
         self._reported_waiting: set[Key] = set()  # no Event said yet that these PodGroups start
@@ -196,6 +203,7 @@ class StatusReporter:
             self._pod_events.update(key, report)
         group = self._cache.cluster.pod_groups.get(key)
         if group is None:
+            self._kept_back_s.pop(key, None)
             self._posted_s.pop(key, None)
             self._reported_waiting.discard(key)
             if report is None:
@@ -203,23 +211,40 @@ class StatusReporter:
             return Requeue.after(delay_s) if delay_s else None
         await record_ask(self._client, group, self._report.asks.get(key))
         conditions = None if delay_s else self._conditions(group, report)
-        usage = self._resources_status(group)
-        parts = {"schedulingConditions": conditions, "resourcesStatus": usage}
-        fields = {name: part for name, part in parts.items() if part is not None}
-        if fields:
-            body = {"metadata": {"uid": group.metadata.uid}, "status": fields}
-            await self._client.merge_patch(PODGROUPS, key, body, _STATUS)
+        kept_back_s = await self._write_status(group, conditions)
         if conditions and report is not None:
             self._reported_s[key] = self._client.clock.monotonic_s()
             self._reported_waiting.add(key)
             self._post_waiting(group, report)
         elif report is None or report.has_begun:
             self._post_start(group)
-        if delay_s:
-            return Requeue.after(delay_s)
+        if delay_s or kept_back_s:
+            return Requeue.after(delay_s or kept_back_s)
         if conditions is not None or not _has_old_numbers(group, report):
             return None
         return Requeue.after(self._numbers_delay_s(key))
+
+    async def _write_status(
+        self, group: PodGroup, conditions: list[dict[str, Any]] | None
+    ) -> float:
+        """Write what has changed; return how long the use of resources alone is kept back."""
+        usage, key = self._resources_status(group), group.metadata.key
+        kept_back_s = self._busy_delay_s(key) if usage is not None and conditions is None else 0.0
+        parts = {"schedulingConditions": conditions, "resourcesStatus": usage}
+        fields = {name: part for name, part in parts.items() if part is not None}
+        if fields and not kept_back_s:
+            body = {"metadata": {"uid": group.metadata.uid}, "status": fields}
+            await self._client.merge_patch(PODGROUPS, key, body, _STATUS)
+        if not kept_back_s:
+            self._kept_back_s.pop(key, None)
+        return kept_back_s
+
+    def _busy_delay_s(self, group: Key) -> float:
+        if not self._binds.is_busy:
+            return 0.0
+        now_s = self._client.clock.monotonic_s()
+        since_s = self._kept_back_s.setdefault(group, now_s)
+        return _BUSY_S if now_s - since_s < _MAX_BUSY_S else 0.0
 
     def _missing_delay_s(self, group: Key) -> float:
         """Return for how long it is not reported yet that pods of a PodGroup are missing."""

@@ -133,6 +133,16 @@ async def test_a_job_of_a_user_gets_a_flat_podgroup() -> None:
     assert event["involvedObject"]["kind"] == "Job"
 
 
+async def test_podgroups_of_many_jobs_are_written_at_the_same_time() -> None:
+    """A busy API server takes long for each answer, and none of the Jobs waits for another."""
+    cluster = FakeApiServer()
+    cluster.lists["jobs"] = [batch_job(f"train-{i}") for i in range(30)]
+    cluster.hold_answers = asyncio.Event()
+    async with grouping(cluster):
+        await cluster.until("podgroups", 30)
+        cluster.hold_answers.set()
+
+
 async def test_kinds_that_are_not_served_stop_nothing() -> None:
     """Where no Trainer and no JobSet is installed, Jobs are grouped."""
     cluster = FakeApiServer()

@@ -116,6 +116,40 @@ def test_two_kinds_may_have_workloads_of_one_name() -> None:
     assert store.workloads == {other.key: other}
 
 
+def test_the_status_of_a_workload_causes_no_reconcile() -> None:
+    """What its PodGroups depend on does; the queue of a kind without mark may have changed."""
+    read = batch_job("train")
+    ours = job_workload(decode(Job, encode(read)))
+    running = {**read, "metadata": {**read["metadata"], "resourceVersion": "6"}}
+    then = job_workload(decode(Job, encode({**running, "status": {"active": 1}})))
+    assert ours is not None
+    assert then is not None
+    store = PodgrouperStore(counts=False)
+    assert store.workload_changed(ours.key, ours) == ours.key
+
+    assert store.workload_changed(ours.key, then) is None
+    assert store.workloads[ours.key] == then
+    suspended = replace(then, is_suspended=True)
+    assert store.workload_changed(ours.key, suspended) == ours.key
+    unmarked = replace(suspended, kind=ours.kind._replace(has_mark=False))
+    assert store.workload_changed(ours.key, unmarked) == ours.key
+    assert store.workload_changed(ours.key, unmarked) == ours.key
+
+
+def test_a_podgroup_as_it_is_stored_causes_no_reconcile() -> None:
+    """It is the echo of our own write, or only its status changed."""
+    store = store_with(admitted(recorded("torch-distributed")))
+    (fields,) = next_plan(store).apply
+
+    assert store.group_changed(GROUP, applied(fields, version=7)) == JOB
+    assert store.group_changed(GROUP, applied(fields, version=7)) is None
+    assert store.group_changed(GROUP, applied(fields, version=8)) is None
+    (group,) = store.groups(UID).values()
+    assert group.version == "8"
+    changed = {**fields, "spec": {**fields["spec"], "queue": "another"}}
+    assert store.group_changed(GROUP, applied(changed, version=9)) == JOB
+
+
 def test_assigned_pods_are_not_kept_in_bundled_mode() -> None:
     """They are not kept, and cause no reconcile."""
     ours = admitted(recorded("torch-distributed"))

@@ -159,6 +159,55 @@ async def test_used_parts_of_gpus_are_reported(harness: SchedulerHarness) -> Non
         assert use["requested"] == {"nvidia.com/gpu": "950m"}
 
 
+def _binds_for(harness: SchedulerHarness, number: int) -> None:
+    """Let many pods be bound at once, in a PodGroup of their own."""
+    name = f"many{number}"
+    pods = [pod(f"{name}-{i}", name) for i in range(12)]
+    harness.api.put(group(name, minMember=12), *pods)
+
+
+async def test_used_resources_wait_while_many_pods_are_bound(harness: SchedulerHarness) -> None:
+    """Each PodGroup has one write then, once there is time for it."""
+    harness.api.put(node("a", gpu=100), *gang_objects())
+    async with harness.leading():
+        for second in range(6):
+            _binds_for(harness, second)
+            await harness.advance(1)
+        assert len(harness.api.node_of_pods()) == 2 + 6 * 12
+        assert write_count(harness, "patch podgroups/status") == 0
+        await harness.advance(6)
+
+        use = harness.api.get("PodGroup", "g")["status"]["resourcesStatus"]
+        assert use["allocated"] == {"nvidia.com/gpu": "2"}
+        assert write_count(harness, "patch podgroups/status") == 1 + 6
+
+
+async def test_used_resources_do_not_wait_for_ever(harness: SchedulerHarness) -> None:
+    """Pods may be bound all day."""
+    harness.api.put(*(node(name, gpu=100) for name in "abc"), *gang_objects())
+    async with harness.leading():
+        for second in range(18):
+            _binds_for(harness, second)
+            await harness.advance(1)
+
+        assert write_count(harness, "patch podgroups/status g") == 1
+
+
+async def test_a_reason_does_not_wait_while_many_pods_are_bound(
+    harness: SchedulerHarness,
+) -> None:
+    """It is written with the resources that the PodGroup requests."""
+    harness.api.put(node("a", gpu=100), *gang_objects(200))
+    async with harness.leading():
+        for second in range(3):
+            _binds_for(harness, second)
+            await harness.advance(1)
+
+        assert len(conditions(harness)) == 1
+        use = harness.api.get("PodGroup", "g")["status"]["resourcesStatus"]
+        assert use["requested"] == {"nvidia.com/gpu": "200"}
+
+
 async def test_a_failed_report_is_tried_again(harness: SchedulerHarness) -> None:
     """A failed write is repeated once the API server is back."""
     unavailable = [True]
