@@ -199,7 +199,7 @@ class SnapshotBuilder:
             ports=encoding.host_ports.ports,
             claims=self._shared_claims.claims,
             claim_keys=self._claim_state.claim_keys(),
-            outdated_lines=self._lines.outdated,
+            outdated_lines=self._lines.outdated(now),
         )
 
     def _forget_unused(self, signatures: NDArray[np.int32]) -> None:
