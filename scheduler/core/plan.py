@@ -8,12 +8,7 @@ from scheduler.core.actions.allocate import allocate
 from scheduler.core.actions.consolidate import consolidate
 from scheduler.core.actions.drain import drain_queues
 from scheduler.core.actions.leave_nodes import leave_nodes
-from scheduler.core.actions.line import (
-    line_changes,
-    line_note,
-    next_line_event_at,
-    with_line_note,
-)
+from scheduler.core.actions.line import line_changes, line_note, with_line_note
 from scheduler.core.actions.reclaim_preempt import preempt, reclaim
 from scheduler.core.actions.stale_gang import evict_stale_gangs
 from scheduler.core.eviction.failures import explained
@@ -72,7 +67,8 @@ def plan(
 
 def _result(session: Session, unbound_count: int, limits: PlanLimits) -> Plan:
     allocations = tuple(session.allocations[unbound_count:])
-    note, changes = line_note(session), line_changes(session)
+    note = line_note(session)
+    changes, line_at = line_changes(session)
     remedies = checked_remedies(session, limits.remedies, limits.remedy_checks)
     rejections = tuple(_with_notes(session, note, remedies))
     withheld = sum(it.eviction_failure.is_rate_limited for it in rejections)
@@ -85,7 +81,7 @@ def _result(session: Session, unbound_count: int, limits: PlanLimits) -> Plan:
         relocations=tuple(session.relocations),
         line=changes,
         line_note=note,
-        line_at=next_line_event_at(session, changes) if session.snapshot.queues.reserving else None,
+        line_at=line_at,
         remedies=remedies,
     )
 

@@ -249,7 +249,7 @@ class Session:
             return False
         if podgroup.has_running or attempts.has_reserved_places(row):
             return True
-        if snapshot.now < podgroup.ends_at <= kept.planned_at:
+        if snapshot.now < podgroup.ends_at <= kept.plan.planned_at:
             return True
         if podgroup.queue == owner.queue:
             return podgroup.priority > owner.priority

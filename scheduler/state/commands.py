@@ -178,8 +178,8 @@ def _podgroup_commands(
                 claims=_claims(encoded, (it for one in own for it in one.binds)),
                 line_annotation=lines.get(row),
             )
-    for key in encoded.outdated_lines:
-        yield PodGroupCommands(key, None, (), (), None, line_annotation="")
+    for key, text in encoded.outdated_lines.items():
+        yield PodGroupCommands(key, None, (), (), None, line_annotation=text)
     for one in evictions.get(NONE, ()):
         yield PodGroupCommands(one.groups[0], None, (), (), None, (one,))  # for no preemptor
 

@@ -2,25 +2,31 @@
 
 A PodGroup of a queue that reserves, which has waited long enough and needs a whole node or more,
 may become the next one. Room is kept as it is freed, on the nodes that are expected to complete it
-soonest: by ends that are enforced, else as long again as PodGroups have run, for most that have run
-for long run on for as long. How long and how much is bounded.
+soonest. How much is bounded, and for how long: by what it had waited before.
 """
 
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from scheduler.core.actions.strict_queues import could_start
-from scheduler.core.gang import is_satisfied
-from scheduler.core.model.line import LineChange, LineNote, LineRecord
-from scheduler.core.model.podgroup import domain_constraints
+from scheduler.core.actions.targets import (
+    NodeRoom,
+    NodeSizes,
+    Targets,
+    node_room,
+    targets_of,
+)
+from scheduler.core.gang import SignatureRuns, is_satisfied
+from scheduler.core.model.line import KeptNode, LineChange, LineNote, LineRecord
 from scheduler.core.model.rejections import Rejection
-from scheduler.core.model.resources import NONE, Amounts, Bools, Floats, Ints, ResourceKind
-from scheduler.core.model.result import PodGroupAllocation
-from scheduler.core.model.snapshot import PodState, Snapshot
-from scheduler.core.nodes.reserved_places import WantedRoom
-from scheduler.core.nodes.strategies.strategy import EVERYWHERE
+from scheduler.core.model.resources import NONE, Ints, ResourceKind
+from scheduler.core.model.snapshot import Snapshot
+from scheduler.core.nodes.reserved_places import KeptPlan, WantedRoom
+from scheduler.core.nodes.strategies.strategy import EVERYWHERE, RequestKey
 from scheduler.core.session import Session
 from trainer_kai.api.reasons import UnschedulableReason
 
@@ -31,87 +37,57 @@ _WAITS_FOR_CAPACITY: Final = frozenset(
         UnschedulableReason.PREEMPTION_DELAY,
     }
 )
+_EXCEEDS: Final = frozenset(
+    {UnschedulableReason.EXCEEDS_LIMIT, UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA}
+)
 _GPU: Final = ResourceKind.GPU
-_LEAST_RUN_S: Final = 600  # a PodGroup that has just begun runs for as long
-_MOST_BACK_OFF_S: Final = 24 * 3600
-_FAR: Final = np.inf
+_Key: TypeAlias = tuple[int, bool, RequestKey]  # with the queue, and whether it is preemptible
 
 
-class _NodeRoom(NamedTuple):
-    """What PodGroups may get on the nodes."""
-
-    free: Ints  # [node, resource]
-    without_pods: Ints  # [node, resource] if no pod of ours were there
-    free_at: Floats  # [node] when the last of them ends by force; infinite is not known
-    # [node] how long they may still run: until then, else together as long as they have run.
-    wait_s: Floats
-
-
-class _Target(NamedTuple):
-    node: int
-    request: Ints
-    pods: int
-
-
-class _Left(NamedTuple):
-    """What is left of it beside the pods that have been thought of."""
-
-    free: Ints
-    without_pods: Ints
-    before: Bools  # [node] room was kept there before
-
-    def take(self, node: int, request: Ints, count: int) -> _Target:
-        self.free[node] -= count * request
-        self.without_pods[node] -= count * request
-        return _Target(node, request, count)
+class _Candidate(NamedTuple):
+    row: int
+    targets: Targets
+    planned_at: int
 
 
 def keep_room(session: Session) -> None:
     """Choose the next PodGroup and keep room for it; call it before others are attempted."""
-    lines = session.snapshot.lines
-    if not session.snapshot.queues.reserving or not lines:
-        return
-    eligible = [row for row in sorted(lines) if _is_eligible(session, row)]
-    if not eligible:
-        return
-    room = _node_room(session)
-    row = _next(session, eligible, room)
-    if row == NONE:
-        return
-    targets, planned_at = _targets(session, row, room)
-    kept = session.kept
-    kept.planned_at = planned_at
-    kept.free_at = {it.node: _time(room.free_at[it.node]) for it in targets}
-    kept.keep(row, _within_bounds(session, row, targets, room, is_planned=planned_at > 0))
+    if session.snapshot.queues.reserving and session.snapshot.lines:
+        found = _Candidates(session).next
+        if found is not None:
+            row, targets, planned_at = found
+            awaited = {it.node: it.free_at for it in targets.nodes}
+            wanted = _wanted(session, found)
+            session.kept.keep(row, wanted, KeptPlan(planned_at, awaited))
 
 
-def line_changes(session: Session) -> tuple[LineChange, ...]:
-    """Return the records that differ from those of the snapshot."""
+def line_changes(session: Session) -> tuple[tuple[LineChange, ...], int | None]:
+    """Return the records that differ from those of the snapshot.
+
+    And when time alone changes the line, in seconds since 1970; None if it does not.
+    """
     snapshot = session.snapshot
     if not snapshot.queues.reserving and not snapshot.lines:
-        return ()
-    placed = {it.podgroup: it for it in session.allocations}
-    changes = []
-    for row in sorted({*snapshot.lines, *_waiting(session)}):
-        before = snapshot.lines.get(row)
-        after = _record(session, row, before, placed.get(row))
-        if after != before:
-            changes.append(LineChange(row, after))
-    return tuple(changes)
+        return (), None
+    nodes = session.kept.nodes if session.kept.is_held else ()
+    with session.kept.lifted():  # its charge is no reason why others wait
+        return _Records(session, nodes).changes()
 
 
 def line_note(session: Session) -> LineNote | None:
     """Return what is kept at the end of the plan."""
     kept = session.kept
-    if not kept.is_held:
-        return None
-    record = session.snapshot.lines[kept.row]
-    nodes = tuple([it._replace(free_at=kept.free_at.get(it.node, 0)) for it in kept.nodes])
+    nodes = kept.nodes if kept.is_held else ()
     if not nodes:
         return None
-    since = record.next_since or session.snapshot.now
+    since, now = session.snapshot.lines[kept.row].since_by_node, session.snapshot.now
+    awaited = {it: at for it, at in kept.plan.awaited.items() if at}
+    noted = [
+        it._replace(since=since.get(it.node, now), free_at=awaited.pop(it.node, 0)) for it in nodes
+    ]
     needed = session.attempts[kept.row].amounts[_GPU]
-    return LineNote(kept.row, since, needed, nodes, kept.planned_at)
+    later = tuple([KeptNode(node, 0, free_at=at) for node, at in awaited.items()])
+    return LineNote(kept.row, needed, tuple(noted), later, kept.plan.planned_at)
 
 
 def with_line_note(rejection: Rejection, note: LineNote) -> Rejection:
@@ -121,311 +97,298 @@ def with_line_note(rejection: Rejection, note: LineNote) -> Rejection:
     return replace(rejection, line=note)
 
 
-def next_line_event_at(session: Session, changes: tuple[LineChange, ...]) -> int | None:
-    """Return when the line changes by time alone, in seconds since 1970; None if it does not."""
-    lines = {**session.snapshot.lines, **{it.podgroup: it.record for it in changes}}
-    now, settings = session.snapshot.now, session.policies.line
-    times = []
-    for row, record in lines.items():
-        if record is None or row not in session.rejections:
-            continue
-        times += [record.since + settings.eligible_after_s, record.again_at]
-        if record.gpus and not session.kept.planned_at:
-            left = _budget(session, row, record) - record.used_at(now)
-            times.append(now + max(1, left // record.gpus + 1))
-    times.append(session.kept.planned_at)
-    return min((at for at in times if at > now), default=None)
+class _Shapes:
+    """For which requests room may be kept, whichever PodGroup it is and however long it waited."""
+
+    def __init__(self, session: Session) -> None:
+        self._session: Final = session
+        self._nodes: Final = NodeSizes(session)
+        self._sizes: Final[dict[SignatureRuns, int]] = {}
+        # What they are called for later plans; "" if nothing is kept.
+        self.known: Final[dict[_Key, str]] = {}
+
+    def key(self, row: int) -> _Key:
+        podgroup = self._session.snapshot.podgroups[row]
+        return podgroup.queue, podgroup.is_preemptible, self._session.attempts[row].request_key
+
+    def request(self, row: int) -> str:
+        key = self.key(row)
+        known = self.known.get(key)
+        if known is None:
+            known = self.known[key] = self._request(row)
+        return known
+
+    def _request(self, row: int) -> str:
+        session = self._session
+        snapshot, attempt = session.snapshot, session.attempts[row]
+        queue, gpus = snapshot.podgroups[row].queue, attempt.amounts[_GPU]
+        is_kept = (
+            attempt.strategy is EVERYWHERE
+            and not any(session.nodes.devices.of[it] for it, _ in attempt.signatures)
+            and could_start(session, row)
+            and gpus >= self._typical_node(attempt.signatures)
+            and self._is_within_shares(row)
+        )
+        pods = sum([count for _, count in attempt.signatures])
+        return f"{snapshot.queues.names[queue]} {pods} {gpus}" if is_kept else ""
+
+    def _typical_node(self, runs: SignatureRuns) -> int:
+        if runs not in self._sizes:
+            self._sizes[runs] = self._nodes.typical(it for it, _ in runs)
+        return self._sizes[runs]
+
+    def _is_within_shares(self, row: int) -> bool:
+        """Say whether what a PodGroup requests is, alone, within the share on every level."""
+        session, amounts = self._session, self._session.attempts[row].amounts
+        return all(
+            amount <= most
+            for q in session.usage.paths[session.snapshot.podgroups[row].queue]
+            for amount, most in zip(amounts, session.queue_order.share(q), strict=True)
+            if amount
+        )
 
 
-def _next(session: Session, eligible: list[int], room: _NodeRoom) -> int:
-    """Return the PodGroup that is next, or NONE; one that is next stays so while it may."""
-    lines = session.snapshot.lines
-    for row in eligible:
-        if lines[row].next_since:
-            if not _gives_up(session, row, room):
-                return row
-            session.kept.gave_up.add(row)
-    heads: dict[int, int] = {}
-    for row in eligible:
-        if row not in session.kept.gave_up:
-            queue = session.snapshot.podgroups[row].queue
-            best = heads.get(queue)
-            if best is None or session.attempts[row].key < session.attempts[best].key:
-                heads[queue] = row
-    return min(heads.values(), key=lambda row: (lines[row].since, row), default=NONE)
-
-
-def _gives_up(session: Session, row: int, room: _NodeRoom) -> bool:
-    record, now = session.snapshot.lines[row], session.snapshot.now
-    is_used_up = record.used_at(now) >= _budget(session, row, record)
-    return is_used_up and not _targets(session, row, room)[1]
-
-
-def _budget(session: Session, row: int, record: LineRecord) -> int:
-    """Return the thousandths of GPUs times seconds that may be kept for a PodGroup in all."""
-    waited = max(record.next_since - record.since, session.policies.line.eligible_after_s)
-    return session.attempts[row].amounts[_GPU] * waited
-
-
-def _is_eligible(session: Session, row: int) -> bool:
-    record, now = session.snapshot.lines[row], session.snapshot.now
+def _is_new(session: Session, row: int) -> bool:
+    """Say whether a PodGroup is to start: none of it runs, and no place is reserved for it."""
+    podgroup, attempts = session.snapshot.podgroups[row], session.attempts
     return (
-        row in session.attempts
-        and now >= record.since + session.policies.line.eligible_after_s
-        and now >= record.again_at
-        and record.request == _request(session, row)
-        and _may_reserve(session, row)
-    )
-
-
-def _may_reserve(session: Session, row: int) -> bool:
-    """Say whether room may be kept for a PodGroup, however long it has waited."""
-    snapshot, attempts = session.snapshot, session.attempts
-    podgroup, attempt = snapshot.podgroups[row], attempts[row]
-    return (
-        podgroup.queue in snapshot.queues.reserving
-        and podgroup.can_reserve
+        podgroup.can_reserve
         and not podgroup.has_running
         and not attempts.has_reserved_places(row)
         and not is_satisfied(podgroup.tree, attempts.assigned(row))
-        and attempt.strategy is EVERYWHERE
-        and not any(session.nodes.devices.of[it] for it, _ in attempt.signatures)
-        and could_start(session, row)
-        and attempt.amounts[_GPU] >= _smallest_node(session, row)
-        and _is_within_shares(session, podgroup.queue, attempt.amounts)
     )
 
 
-def _smallest_node(session: Session, row: int) -> int:
-    """Return the GPUs of the smallest node with GPUs that its pods fit on when it is empty."""
-    snapshot = session.snapshot
-    gpus = snapshot.nodes.allocatable[:, list(snapshot.resources.gpus)].sum(axis=1)
-    fits = np.zeros(len(gpus), dtype=np.bool_)
-    for signature, _ in session.attempts[row].signatures:
-        fits |= session.placer.ranking(signature).fits_empty
-    found = gpus[fits & (gpus > 0)]
-    return int(found.min()) if len(found) else 2**60
+class _Candidates:
+    """The PodGroups for which room may be kept now."""
 
+    def __init__(self, session: Session) -> None:
+        self._session: Final = session
+        self._now: Final = session.snapshot.now
+        self._shapes: Final = _Shapes(session)
+        self._room: NodeRoom | None = None
+        self._hopeless: Final[set[_Key]] = set()  # requests for which nothing can be kept now
 
-def _is_within_shares(
-    session: Session, queue: int, amounts: Amounts, *, beside: bool = False
-) -> bool:
-    """Say whether amounts are within the share on every level, *beside* what is allocated."""
-    usage, share = session.usage, session.queue_order.share
-    return all(
-        amount + (has if beside else 0) <= most
-        for q in usage.paths[queue]
-        for amount, has, most in zip(amounts, usage.allocated[q], share(q), strict=True)
-        if amount
-    )
+    @property
+    def next(self) -> _Candidate | None:
+        """Return the one that is next; one that is it stays it while room can be kept."""
+        session, lines = self._session, self._session.snapshot.lines
+        eligible = [row for row in sorted(lines) if self._is_eligible(row)]
+        for row in [row for row in eligible if lines[row].next_since]:
+            record = lines[row]
+            is_over = self._now >= record.next_since + record.turn_s(self._now)
+            if is_over or record.used_at(self._now) >= self._budget(row):
+                session.kept.gave_up.add(row)
+            elif (found := self._candidate(row)) is not None:
+                return found
+        by_queue = defaultdict[int, list[int]](list)
+        for row in eligible:
+            if row not in session.kept.gave_up:
+                by_queue[session.snapshot.podgroups[row].queue].append(row)
+        heads = [it for it in map(self._first, by_queue.values()) if it is not None]
+        return max(heads, key=lambda it: (lines[it.row].waited_s(self._now), -it.row), default=None)
 
-
-def _request(session: Session, row: int) -> str:
-    """Describe what a PodGroup requests by names, for later plans."""
-    snapshot, attempt = session.snapshot, session.attempts[row]
-    podgroup = snapshot.podgroups[row]
-    pods = sum([len(it.pods) + it.expected for it in attempt.tasks])
-    gpus = attempt.amounts[_GPU]
-    domains = [
-        f" {snapshot.topologies[it.topology].name}/{it.required}/{it.preferred}"
-        for it in domain_constraints(podgroup.tree)
-    ]
-    return f"{snapshot.queues.names[podgroup.queue]} {pods} {gpus}{''.join(domains)}"
-
-
-def _waiting(session: Session) -> list[int]:
-    """Return the PodGroups that wait for room and could have it kept."""
-    reserving = session.snapshot.queues.reserving
-    if not reserving:
-        return []
-    snapshot, attempts = session.snapshot, session.attempts
-    gpus = snapshot.nodes.allocatable[:, list(snapshot.resources.gpus)].sum(axis=1)
-    least = int(gpus[gpus > 0].min(initial=2**60))
-    return [
-        row
-        for row, rejection in session.rejections.items()
-        if snapshot.podgroups[row].queue in reserving
-        and rejection.reason in _WAITS_FOR_CAPACITY
-        and row in attempts
-        and attempts[row].amounts[_GPU] >= least
-        and _may_reserve(session, row)
-    ]
-
-
-def _record(
-    session: Session, row: int, before: LineRecord | None, placed: PodGroupAllocation | None
-) -> LineRecord | None:
-    """Return the record of a PodGroup after the plan."""
-    now, kept = session.snapshot.now, session.kept
-    rejection = session.rejections.get(row)
-    if placed is not None:  # a nominated one that loses its room again has not waited in between
-        return None if placed.binds else _not_next(before, now)
-    if (
-        rejection is None
-        or rejection.reason not in _WAITS_FOR_CAPACITY
-        or row not in session.attempts
-        or not _may_reserve(session, row)
-    ):
-        return None
-    request = _request(session, row)
-    if before is None or before.request != request:
-        return LineRecord(now, request)
-    if row in kept.gave_up:
-        back_off_s = session.policies.line.back_off_s * 2**before.tries
-        again_at = now + min(back_off_s, _MOST_BACK_OFF_S)
-        after = _not_next(before, now)
-        return after and after._replace(tries=before.tries + 1, again_at=again_at)
-    if row != kept.row:
-        return _not_next(before, now)
-    nodes = tuple([it.node for it in kept.nodes])
-    gpus = sum([it.gpus for it in kept.nodes])
-    if before.next_since and (before.nodes, before.gpus) == (nodes, gpus):
-        return before
-    return before._replace(
-        next_since=before.next_since or now,
-        nodes=nodes,
-        gpus=gpus,
-        at=now,
-        used=before.used_at(now),
-    )
-
-
-def _not_next(record: LineRecord | None, now: int) -> LineRecord | None:
-    if record is None or not record.next_since:
-        return record
-    return record._replace(next_since=0, nodes=(), gpus=0, at=0, used=record.used_at(now))
-
-
-def _node_room(session: Session) -> _NodeRoom:
-    """Return what is free, what would be without our pods, and when their ends are enforced."""
-    snapshot, pods = session.snapshot, session.snapshot.pods
-    is_there = (pods.node != NONE) & (pods.podgroup != NONE)
-    is_there &= np.isin(pods.state, (PodState.RUNNING, PodState.STUCK_RELEASING))
-    rows = np.flatnonzero(is_there)
-    requests = np.array([it.request for it in snapshot.signatures], dtype=np.int64)
-    free = session.nodes.resources.free.copy()
-    without_pods = free.copy()
-    free_at, wait_s = np.zeros(len(free)), np.zeros(len(free))
-    if len(rows):
-        np.add.at(without_pods, pods.node[rows], requests[pods.signature[rows]])
-        found, inverse = np.unique(pods.podgroup[rows], return_inverse=True)
-        ends = np.array([_end(snapshot, it) for it in found.tolist()])
-        np.maximum.at(free_at, pods.node[rows], ends[inverse])
-        ran_s = np.array([_ran_s(snapshot, it) for it in found.tolist()])
-        node, one = np.divmod(
-            np.unique(pods.node[rows].astype(np.int64) * len(found) + inverse), len(found)
+    def _is_eligible(self, row: int) -> bool:
+        session, record, now = self._session, self._session.snapshot.lines[row], self._now
+        return (
+            record.resumed(now).waited_s(now) >= session.policies.line.eligible_after_s
+            and now >= record.again_at
+            and row in session.attempts
+            and session.snapshot.podgroups[row].queue in session.snapshot.queues.reserving
+            and record.request == self._shapes.request(row)
+            and _is_new(session, row)
         )
-        np.add.at(wait_s, node, ran_s[one])
-        wait_s = np.where(free_at < _FAR, free_at - snapshot.now, wait_s)
-    return _NodeRoom(free, without_pods, free_at, wait_s)
+
+    def _budget(self, row: int) -> int:
+        """Return the thousandths of GPUs times seconds that may be kept for a PodGroup in all."""
+        record = self._session.snapshot.lines[row]
+        return self._session.attempts[row].amounts[_GPU] * record.turn_s(self._now)
+
+    def _first(self, rows: list[int]) -> _Candidate | None:
+        """Return the first PodGroup of a queue for which room can be kept."""
+        rows.sort(key=lambda row: self._session.attempts[row].key)
+        return next((it for it in map(self._candidate, rows) if it is not None), None)
+
+    def _candidate(self, row: int) -> _Candidate | None:
+        """Return where room could be kept for a PodGroup.
+
+        None if it would not start on it: a pod of it is beyond the share now, other pods than ours
+        are in the way, or it needs more than the cap and one node and its start cannot be planned
+        as long as it may be the next one.
+        """
+        key, record = self._shapes.key(row), self._session.snapshot.lines[row]
+        if key in self._hopeless and not record.nodes:
+            return None
+        found = self._found(row, record)
+        if found is None:
+            self._hopeless.add(key)
+        return found
+
+    def _found(self, row: int, record: LineRecord) -> _Candidate | None:
+        session, attempt = self._session, self._session.attempts[row]
+        self._room = self._room or node_room(session)
+        targets = targets_of(session, attempt.signatures, self._room, record.nodes)
+        if targets is None or not _may_be_kept(session, row, targets):
+            return None
+        end = (record.next_since or self._now) + record.turn_s(self._now)
+        planned_at = targets.planned_at if targets.planned_at <= end else 0
+        most = _cap(session) + _largest_node(session.snapshot)
+        if not planned_at and attempt.amounts[_GPU] > most:
+            return None
+        return _Candidate(row, targets, planned_at)
 
 
-def _ran_s(snapshot: Snapshot, row: int) -> float:
-    """Return how long a PodGroup has run: most that have run for long run on for as long."""
-    since = snapshot.podgroups[row].running_since
-    return float(max(snapshot.now - since, _LEAST_RUN_S)) if since else float(_LEAST_RUN_S)
+class _Records:
+    """The records of all PodGroups after the plan."""
+
+    def __init__(self, session: Session, nodes: tuple[KeptNode, ...]) -> None:
+        self._session: Final = session
+        self._nodes: Final = nodes
+        self._now: Final = session.snapshot.now
+        self._back_off_s: Final = session.policies.line.back_off_s
+        self._shapes: Final = _Shapes(session)
+        self._changes: Final[list[LineChange]] = []
+        self._at: Final = [session.kept.plan.planned_at]  # when time alone changes something
+
+    def changes(self) -> tuple[tuple[LineChange, ...], int | None]:
+        session = self._session
+        lines, reserving = session.snapshot.lines, session.snapshot.queues.reserving
+        podgroups, placed = session.snapshot.podgroups, session.placed
+        waiting = {
+            row for row, it in session.rejections.items() if it.reason in _WAITS_FOR_CAPACITY
+        }
+        is_bound = {it.podgroup: bool(it.binds) for it in session.allocations}
+        for row in self._unsteady(waiting):
+            self._note(row, lines[row], self._after(row, lines[row], is_bound=is_bound.get(row)))
+        for row in waiting - lines.keys() - placed:
+            if podgroups[row].queue in reserving and self._is_waiting(row):
+                self._note(row, None, LineRecord(self._now, self._shapes.request(row)))
+        self._changes.sort(key=lambda it: it.podgroup)
+        return tuple(self._changes), min((at for at in self._at if at > self._now), default=None)
+
+    def _unsteady(self, waiting: set[int]) -> list[int]:
+        """Return the PodGroups whose records may change; most stay: this is asked of all."""
+        session, at, now = self._session, self._at, self._now
+        podgroups, reserving = session.snapshot.podgroups, session.snapshot.queues.reserving
+        placed, after_s = session.placed, session.policies.line.eligible_after_s
+        key, known = self._shapes.key, self._shapes.known
+        found = []
+        for row, record in session.snapshot.lines.items():
+            podgroup = podgroups[row]
+            if (
+                row not in waiting
+                or row in placed
+                or record.next_since
+                or record.paused_at
+                or podgroup.has_running
+                or podgroup.queue not in reserving
+                or record.request != (known.get(key(row)) or self._shapes.request(row))
+                or row == session.kept.row
+            ):
+                found.append(row)
+            elif record.since + record.paused_s + after_s > now:
+                at.append(record.since + record.paused_s + after_s)
+            elif record.again_at > now:
+                at.append(record.again_at)
+        return found
+
+    def _note(self, row: int, before: LineRecord | None, after: LineRecord | None) -> None:
+        if after is not before and after != before:
+            self._changes.append(LineChange(row, after))
+        if after is None or after.paused_at:
+            return
+        after_s = self._session.policies.line.eligible_after_s
+        self._at.extend((after.since + after.paused_s + after_s, after.again_at))
+        if after.next_since:
+            self._at.extend(self._ends_of_turn(row, after))
+
+    def _ends_of_turn(self, row: int, record: LineRecord) -> Iterator[int]:
+        turn_s = record.turn_s(self._now)
+        yield record.next_since + turn_s
+        if record.gpus:
+            budget = self._session.attempts[row].amounts[_GPU] * turn_s
+            yield self._now + max(1, (budget - record.used_at(self._now)) // record.gpus + 1)
+
+    def _after(self, row: int, before: LineRecord, *, is_bound: bool | None) -> LineRecord | None:
+        session, now = self._session, self._now
+        podgroup, kept = session.snapshot.podgroups[row], session.kept
+        if is_bound is not None:  # a nominated one that loses its room has not waited in between
+            return None if is_bound else before.not_next(now)
+        if podgroup.has_running or podgroup.queue not in session.snapshot.queues.reserving:
+            return None
+        record = before.gave_up(now, self._back_off_s) if row in kept.gave_up else before
+        if not self._is_waiting(row):
+            return record.paused(now)
+        record, request = record.resumed(now), self._shapes.request(row)
+        if record.request != request:
+            return record.begun_anew(now, request, self._back_off_s)
+        return record.keeping(now, self._nodes) if row == kept.row else record.not_next(now)
+
+    def _is_waiting(self, row: int) -> bool:
+        """Say whether a PodGroup waits for room, and could have it kept."""
+        session, rejection = self._session, self._session.rejections.get(row)
+        if rejection is None or row not in session.attempts:
+            return False
+        reason = rejection.reason
+        is_for_room = reason in _WAITS_FOR_CAPACITY or (
+            reason in _EXCEEDS and session.refusal(session.usage, row) is None
+        )
+        return is_for_room and bool(self._shapes.request(row)) and _is_new(session, row)
 
 
-def _end(snapshot: Snapshot, row: int) -> float:
-    ends_at = snapshot.podgroups[row].ends_at
-    return float(ends_at) if ends_at > snapshot.now else _FAR
+def _share_left(session: Session, queue: int) -> list[list[float]]:
+    """Return what a queue and each above it may have more, by kind."""
+    usage, share = session.usage, session.queue_order.share
+    return [
+        [most - has for most, has in zip(share(q), usage.allocated[q], strict=True)]
+        for q in usage.paths[queue]
+    ]
 
 
-def _time(at: float) -> int:
-    return 0 if at == _FAR else int(at)
+def _may_be_kept(session: Session, row: int, targets: Targets) -> bool:
+    """Say whether its queues may have something of what a PodGroup requests.
 
-
-def _targets(session: Session, row: int, room: _NodeRoom) -> tuple[list[_Target], int]:
-    """Return on which nodes the pods of a PodGroup are to start, and when if that is known.
-
-    First where they fit now, then on the nodes that are expected to be free soonest.
+    If not now, then when pods of theirs have ended on the nodes on which it is to start.
     """
-    targets, free_at = _chosen(session, row, room)
-    return targets, int(free_at) if 0 < free_at < _FAR else 0
+    snapshot, paths = session.snapshot, session.usage.paths
+    queue, requested = snapshot.podgroups[row].queue, session.attempts[row].amounts
+    full = [
+        q
+        for q, left in zip(paths[queue], _share_left(session, queue), strict=True)
+        if any(one and more <= 0 for one, more in zip(requested, left, strict=True))
+    ]
+    if not full:
+        return True
+    pods = snapshot.pods
+    rows = np.flatnonzero(np.isin(pods.node, [it.node for it in targets.nodes]))
+    found = {int(it) for it in np.unique(pods.podgroup[rows])} - {NONE}
+    return any(full[0] in paths[snapshot.podgroups[it].queue] for it in found)
 
 
-def _chosen(session: Session, row: int, room: _NodeRoom) -> tuple[list[_Target], float]:
-    snapshot, free_at = session.snapshot, 0.0
-    before = np.zeros(len(room.free), dtype=np.bool_)
-    left = _Left(room.free.copy(), room.without_pods.copy(), before)
-    left.before[[it for it in snapshot.lines[row].nodes if it != NONE]] = True
-    runs = sorted(
-        session.attempts[row].signatures,
-        key=lambda it: -snapshot.signatures[it[0]].queue_request[_GPU],
-    )
-    targets: list[_Target] = []
-    for signature, count in runs:
-        request = np.array(snapshot.signatures[signature].request, dtype=np.int64)
-        is_open = session.placer.ranking(signature).fits_empty
-        now = _that_fit_now(left, request, is_open, count)
-        targets += now
-        for _ in range(count - sum([it.pods for it in now])):
-            node, at = _one_later(room, left, request, is_open)
-            if node == NONE:
-                return targets, _FAR
-            targets.append(left.take(node, request, 1))
-            free_at = max(free_at, at)
-    return targets, free_at
-
-
-def _that_fit_now(left: _Left, request: Ints, is_open: Bools, count: int) -> list[_Target]:
-    """Choose nodes for pods that fit: those chosen before first, then those with the least left."""
-    columns = np.flatnonzero(request)
-    each = (left.free[:, columns] // request[columns]).min(axis=1).clip(min=0)
-    fitting = np.where(is_open, each, 0)
-    rest = left.free[:, columns[-1]] - fitting * request[columns[-1]]
-    found: list[_Target] = []
-    for node in np.lexsort((rest, ~left.before)).tolist():
-        taken = min(count, int(fitting[node]))
-        if taken > 0:
-            found.append(left.take(node, request, taken))
-            count -= taken
-        if not count:
-            break
-    return found
-
-
-def _one_later(room: _NodeRoom, left: _Left, request: Ints, is_open: Bools) -> tuple[int, float]:
-    """Return the node on which one more pod fits soonest, and when; NONE if it fits on none."""
-    columns = np.flatnonzero(request)
-    needed = request[columns]
-    fits = is_open & (left.without_pods[:, columns] >= needed).all(axis=1)
-    if not fits.any():
-        return NONE, _FAR
-    nodes = np.flatnonzero(fits)
-    wait_s = np.where(left.before, room.wait_s / 2, room.wait_s)[nodes]
-    missing = (needed - left.free[nodes][:, columns].clip(min=0)).clip(min=0) / needed
-    order = np.lexsort((missing.max(axis=1), wait_s))
-    node = int(nodes[order[0]])
-    return node, float(room.free_at[node])
-
-
-def _within_bounds(
-    session: Session, row: int, targets: list[_Target], room: _NodeRoom, *, is_planned: bool
-) -> list[WantedRoom]:
-    """Return what may be kept: within the cap, unless ends are enforced, and within the shares.
+def _wanted(session: Session, candidate: _Candidate) -> list[WantedRoom]:
+    """Return what may be kept: within the cap, unless it is planned, and within the shares.
 
     The last node that a PodGroup needs comes on top of the cap. Otherwise small pods would keep it
     from getting free for ever.
     """
-    snapshot, queue = session.snapshot, session.snapshot.podgroups[row].queue
-    gpus = list(snapshot.resources.gpus)
-    most, largest = _cap(session), _largest_node(snapshot)
-    needed = session.attempts[row].amounts[_GPU]
-    left, wanted, amounts = room.free.copy(), dict[int, Ints](), [0, 0, 0]
-    for node, request, count in targets:
-        kept = np.minimum(count * request, left[node].clip(min=0))
-        charged = _charged(snapshot, kept)
-        total = [a + b for a, b in zip(amounts, charged, strict=True)]
-        if not kept[gpus].any() and request[gpus].any():
+    snapshot, row = session.snapshot, candidate.row
+    most, last = _cap(session), session.attempts[row].amounts[_GPU] - _largest_node(snapshot)
+    levels = _share_left(session, snapshot.podgroups[row].queue)
+    left = [min(of_kind) for of_kind in zip(*levels, strict=True)]
+    free, wanted, gpus = session.nodes.resources.free.copy(), dict[int, Ints](), 0
+    for node, signature, pods, _ in candidate.targets.nodes:
+        request = np.array(snapshot.signatures[signature].request, dtype=np.int64)
+        kept = np.minimum(pods * request, free[node].clip(min=0))
+        charged = session.kept.charge_of([kept])
+        if not charged[_GPU] and snapshot.signatures[signature].queue_request[_GPU]:
             continue  # nothing is there yet
-        is_last_node = amounts[_GPU] >= needed - largest
-        if not (is_planned or total[_GPU] <= most or is_last_node):
+        if not (candidate.planned_at or gpus + charged[_GPU] <= most or gpus >= last):
             continue
-        if not _is_within_shares(session, queue, (total[0], total[1], total[2]), beside=True):
+        if any(one > more for one, more in zip(charged, left, strict=True)):
             continue
-        left[node] -= kept
-        amounts = total
+        free[node] -= kept
+        gpus += charged[_GPU]
+        left = [more - one for more, one in zip(left, charged, strict=True)]
         wanted[node] = wanted.get(node, 0) + kept
     return [WantedRoom(node, kept) for node, kept in wanted.items()]
 
@@ -439,13 +402,3 @@ def _cap(session: Session) -> int:
 def _largest_node(snapshot: Snapshot) -> int:
     gpus = snapshot.nodes.allocatable[:, list(snapshot.resources.gpus)].sum(axis=1)
     return int(gpus.max(initial=0))
-
-
-def _charged(snapshot: Snapshot, amounts: Ints) -> list[int]:
-    resources, sums = snapshot.resources, [0, 0, 0]
-    for kind, weight, amount in zip(
-        resources.kinds, resources.weights, amounts.tolist(), strict=True
-    ):
-        if kind != NONE:
-            sums[kind] += weight * amount
-    return sums

@@ -3,9 +3,10 @@
 Such a place is subtracted from what is free. It can be given up at any time, in any order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -93,6 +94,13 @@ class WantedRoom(NamedTuple):
     amounts: Ints  # [resource]
 
 
+class KeptPlan(NamedTuple):
+    """When a PodGroup is expected to start on kept room, by ends that are enforced."""
+
+    planned_at: int = 0  # 0 is not known
+    awaited: Mapping[int, int] = MappingProxyType({})  # by node, when its part there is free
+
+
 class KeptRoom:
     """Room that is kept for the PodGroup that is next in the line, and charged to its queue.
 
@@ -109,18 +117,22 @@ class KeptRoom:
         self._held: list[Places] = []
         self._charged: Amounts = (0, 0, 0)
         self.is_held = False  # an attribute: it is asked for every attempt
-        self.planned_at = 0  # when the PodGroup is expected to start, if that is known
-        self.free_at: dict[int, int] = {}  # by node, when its part there is free, if that is known
+        self.plan = KeptPlan()
         self.gave_up: Final[set[int]] = set()  # PodGroups for which nothing is kept any longer
 
-    def keep(self, row: int, wanted: Sequence[WantedRoom]) -> None:
-        self.row, self._wanted = row, [*wanted]
+    def keep(
+        self,
+        row: int,
+        wanted: Sequence[WantedRoom],
+        when: KeptPlan = KeptPlan(),  # noqa: B008
+    ) -> None:
+        self.row, self._wanted, self.plan = row, [*wanted], when
         self.restore()
 
     def end(self) -> None:
         """Keep nothing any longer in this plan."""
         self.release()
-        self.row, self._wanted = NONE, []
+        self.row, self._wanted, self.plan = NONE, [], KeptPlan()
 
     def release(self) -> bool:
         """Give the room up for an attempt; say whether there was any."""
@@ -139,7 +151,7 @@ class KeptRoom:
         held = [it for it in held if it[1].any()]
         if not held:
             return
-        self._charged = self._amounts([amounts for _, amounts in held])
+        self._charged = self.charge_of([amounts for _, amounts in held])
         self._hold([Places(np.array([node]), amounts.reshape(1, -1)) for node, amounts in held])
 
     def _hold(self, places: Sequence[Places]) -> None:
@@ -161,12 +173,12 @@ class KeptRoom:
     def nodes(self) -> tuple[KeptNode, ...]:
         """Return the nodes of which GPUs are kept."""
         found = [
-            KeptNode(int(it.nodes[0]), self._amounts([it.amounts[0]])[ResourceKind.GPU])
+            KeptNode(int(it.nodes[0]), self.charge_of([it.amounts[0]])[ResourceKind.GPU])
             for it in self._held
         ]
         return tuple([it for it in found if it.gpus])
 
-    def _amounts(self, rows: Sequence[Ints]) -> Amounts:
+    def charge_of(self, rows: Sequence[Ints]) -> Amounts:
         """Return what a queue is charged for amounts of resources."""
         resources, sums = self._snapshot.resources, [0, 0, 0]
         for row in rows:

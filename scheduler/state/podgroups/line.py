@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from scheduler.core.model.line import LineRecord
+from scheduler.core.model.line import MOST_BACK_OFF_S, LineRecord
 from scheduler.core.model.resources import SUM_MOST
 from scheduler.state.podgroups.podgroup import PodGroupRecord
 from trainer_kai.api.kai_kinds import PodGroup
@@ -30,6 +30,9 @@ class _Annotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     used: int = 0
     tries: int = 0
     again_at: int = msgspec.field(default=0, name="againAt")
+    paused_s: int = msgspec.field(default=0, name="pausedSeconds")
+    paused_at: int = msgspec.field(default=0, name="pausedAt")
+    nodes_since: tuple[int, ...] = msgspec.field(default=(), name="nodesSince")
 
 
 _decoder: Final = msgspec.json.Decoder(_Annotation)
@@ -53,10 +56,19 @@ class Lines:
             if record is None or not record.is_active:
                 self._inactive.add(key)
 
-    @property
-    def outdated(self) -> tuple[Key, ...]:
-        """Return the PodGroups that wait for nothing now, and have an annotation."""
-        return tuple(sorted(self._inactive))
+    def outdated(self, now: int) -> dict[Key, str]:
+        """Return the annotations of PodGroups without pods, as they should be.
+
+        One that gave up before waits as long again when its pods come back.
+        """
+        found = {}
+        for key in sorted(self._inactive):
+            record = _read(self._annotations[key], {}, now)
+            if record is None or not record.tries:
+                found[key] = ""
+            elif not record.paused_at:
+                found[key] = write_line(record.paused(now), ())
+        return found
 
     def records(
         self, podgroups: Sequence[Key], node_rows: Mapping[str, int], now: int
@@ -73,25 +85,34 @@ class Lines:
 
 
 def _read(text: str, node_rows: Mapping[str, int], now: int) -> LineRecord | None:
-    """Return the record; None if it cannot be read, or if it begins in the future."""
+    """Return the record; None if it cannot be read. What is later than it can be is cut."""
     try:
         it = _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    numbers = it.since, it.next_since, it.gpus, it.at, it.used, it.tries, it.again_at
-    if not all(0 <= number <= SUM_MOST for number in numbers) or it.since > now:
+    numbers = [it.since, it.next_since, it.gpus, it.at, it.used, it.tries, it.again_at]
+    numbers += [it.paused_s, it.paused_at, *it.nodes_since]
+    if not all(0 <= number <= SUM_MOST for number in numbers):
         return None
-    nodes = tuple([node_rows[node] for node in it.nodes if node in node_rows])
+    times = it.nodes_since if len(it.nodes_since) == len(it.nodes) else (it.at,) * len(it.nodes)
+    known = [
+        (node_rows[node], min(since, now))
+        for node, since in zip(it.nodes, times, strict=True)
+        if node in node_rows
+    ]
     return LineRecord(
-        it.since,
+        min(it.since, now),
         it.request,
-        it.next_since,
-        nodes,
+        min(it.next_since, now),
+        tuple([node for node, _ in known]),
         it.gpus,
         min(it.at, now),
         it.used,
         min(it.tries, _MOST_TRIES),
-        it.again_at,
+        min(it.again_at, now + MOST_BACK_OFF_S),
+        it.paused_s,
+        min(it.paused_at, now),
+        tuple([since for _, since in known]),
     )
 
 

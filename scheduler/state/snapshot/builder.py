@@ -208,7 +208,7 @@ class SnapshotBuilder:
             ports=encoding.host_ports.ports,
             claims=self._shared_claims.claims,
             claim_keys=self._claim_state.claim_keys(),
-            outdated_lines=self._lines.outdated,
+            outdated_lines=self._lines.outdated(now),
             unevaluated_namespaces=self._claim_state.unevaluated_namespaces,
         )
 

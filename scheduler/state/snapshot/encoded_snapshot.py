@@ -36,7 +36,8 @@ class EncodedSnapshot:
     claims: tuple[Key, ...] = ()  # by row of the pod relations
     # The ResourceClaims of each pending pod, in the order of its spec; None is not there yet.
     claim_keys: Mapping[int, tuple[Key | None, ...]] = field(default_factory=dict)
-    outdated_lines: tuple[Key, ...] = ()  # PodGroups that have a place in the line and do not wait
+    # The annotations of places in the line of PodGroups without pods, as they should be.
+    outdated_lines: Mapping[Key, str] = field(default_factory=dict)
     # Of which claims ask for selectors that are not evaluated on all devices yet.
     unevaluated_namespaces: tuple[str, ...] = ()
 

@@ -236,11 +236,11 @@ def test_the_record_says_what_has_changed() -> None:
     assert [(it.podgroup, it.record) for it in first.line] == [(3, LineRecord(NOW, REQUEST))]
     assert first.line_at == NOW + 600
     (change,) = taken(builder, {3: waits()}).line
-    record = waits(next_since=NOW, nodes=(3,), gpus=8000, at=NOW)
+    record = waits(next_since=NOW, nodes=(3,), gpus=8000, at=NOW, nodes_since=(NOW,))
     assert change.record == record
     later = plan(builder.snapshot(now=NOW + 100, lines={3: record}), ALLOCATE)
     assert later.line == ()
-    assert later.line_at == NOW + 2001  # 16 GPUs for the 1,000 s that it had waited, 8 at a time
+    assert later.line_at == NOW + 1000  # as long again as it had waited
 
 
 def test_it_gives_up_with_a_back_off_that_doubles() -> None:
@@ -271,7 +271,8 @@ def test_both_sides_are_told() -> None:
     """For whom what is kept since when."""
     builder = with_gang(*THREE_BUSY)
     builder.uniform_podgroup(1, EIGHT, queue="team")
-    snapshot = builder.snapshot(now=NOW, lines={3: waits(next_since=NOW - 40)})
+    held: dict[str, Any] = {"nodes": (3,), "gpus": 8000, "at": NOW - 40, "nodes_since": (NOW - 40,)}
+    snapshot = builder.snapshot(now=NOW, lines={3: waits(next_since=NOW - 90, **held)})
     own, other = (
         rejection_message(snapshot, it)
         for it in sorted(plan(snapshot, ALLOCATE).rejections, key=lambda it: it.podgroup)

@@ -56,11 +56,13 @@ def test_a_place_survives() -> None:
     assert json.loads(first) == {"since": NOW, "request": "line 2 16000"}
     second = written(encoded(text()))["large"]
     assert second is not None
-    assert json.loads(second) == json.loads(text(nextSince=NOW, nodes=["b"], gpus=8000, at=NOW))
+    assert json.loads(second) == json.loads(
+        text(nextSince=NOW, nodes=["b"], gpus=8000, at=NOW, nodesSince=[NOW])
+    )
     again = encoded(second)
     assert again.snapshot.lines == {
         again.podgroup_keys.index(Key("ns", "large")): LineRecord(
-            SINCE, "line 2 16000", NOW, (1,), 8000, NOW
+            SINCE, "line 2 16000", NOW, (1,), 8000, NOW, nodes_since=(NOW,)
         )
     }
     assert written(again) == {}
@@ -75,7 +77,7 @@ def test_a_place_of_a_podgroup_that_waits_for_nothing_is_removed() -> None:
     """It has no pods."""
     meta = {"annotations": {"trainer-kai.dev/line": text()}}
     found = encoded(None, group("idle", meta=meta))
-    assert found.outdated_lines == (Key("ns", "idle"),)
+    assert found.outdated_lines == {Key("ns", "idle"): ""}
     assert (
         PodGroupCommands(Key("ns", "idle"), None, (), (), None, line_annotation="")
         in commands_from_plan(found, plan(found.snapshot, POLICIES)).podgroups
@@ -90,11 +92,25 @@ READ: list[Case[str, LineRecord | None]] = [
         LineRecord(SINCE, "line 2 16000", used=4, tries=3, again_at=9),
     ),
     Case(
-        "a node that is gone", text(nodes=["z", "b"]), LineRecord(SINCE, "line 2 16000", nodes=(1,))
+        "a node that is gone",
+        text(nodes=["z", "b"], at=7),
+        LineRecord(SINCE, "line 2 16000", nodes=(1,), at=7, nodes_since=(7,)),
     ),
     Case("no JSON", "soon", None),
     Case("without a time", '{"request": ""}', None),
-    Case("from the future", text(since=NOW + 1), None),
+    Case("from the future", text(since=NOW + 1), LineRecord(NOW, "line 2 16000")),
+    Case(
+        "next from a far future",
+        text(nextSince=10**12, at=10**12, pausedAt=10**12, againAt=10**12),
+        LineRecord(
+            SINCE,
+            "line 2 16000",
+            next_since=NOW,
+            at=NOW,
+            paused_at=NOW,
+            again_at=NOW + 24 * 3600,
+        ),
+    ),
     Case("below zero", text(used=-1), None),
     Case("too large", text(used=10**30), None),
     Case("too many tries are cut", text(tries=10**6), LineRecord(SINCE, "line 2 16000", tries=64)),
