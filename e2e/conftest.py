@@ -50,6 +50,7 @@ _SHARED_CLUSTERS: Final = (
     "kinds_installation",
     "claims_installation",
     "judged_installation",
+    "autoscaled",
     "_damaged_cluster",
 )
 # Chains of one test: it may run on any worker.

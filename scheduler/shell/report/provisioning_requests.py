@@ -2,12 +2,13 @@
 
 1. A request is created when its ask is recorded on the PodGroup, so a new leader finds it, and none
    is created while another one of the PodGroup exists.
-2. It is kept while pods of the PodGroup run, because these use it up, and deleted when none does
-   and the PodGroup does not ask, or asks anew. With the PodGroup the API server deletes all of it.
+2. It is kept while pods of the PodGroup run, because these use it up, and deleted when none does,
+   when the PodGroup waits for something else, or when it asks anew. With the PodGroup the API
+   server deletes all of it.
 3. Its pod templates are created before it, and deleted with it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
@@ -37,6 +38,7 @@ from trainer_kai.api.names import (
     CONSUMES_CLASS,
     CONSUMES_REQUEST,
 )
+from trainer_kai.api.pod import TERMINAL_PHASES
 from trainer_kai.api.resources import POD_TEMPLATES, PROVISIONING_REQUESTS, Resource
 from trainer_kai.kube.client import Client
 from trainer_kai.kube.rest.request import DeleteOptions, ListTarget, Selection, WriteOptions
@@ -68,6 +70,7 @@ class ProvisioningRequests:
         self._existing: dict[Key, dict[str, ProvisioningRequest]] = {}  # by PodGroup and name
         self._asks: Mapping[Key, NodeAsk] = NO_ASKS
         self._pods: Mapping[Key, tuple[Key, ...]] = {}
+        self._waiting: Collection[Key] = ()
         self.states: dict[Key, RequestState] = {}  # by PodGroup
         self._queue: WorkQueue[Key] = WorkQueue(
             self._reconcile,
@@ -122,6 +125,7 @@ class ProvisioningRequests:
     def publish(self, report: PlanReport) -> None:
         """Take what PodGroups ask for after a plan."""
         before, self._pods, self._asks = self._pods, report.requested, report.asks
+        self._waiting = report.podgroups.keys()
         if not self._has_plan:
             self._has_plan = True
             before = dict.fromkeys(self._existing, ())
@@ -167,7 +171,12 @@ class ProvisioningRequests:
         if ask is not None:
             is_same_class = request.spec.provisioning_class_name == ask.by_class
             return is_same_class and state.since == format_timestamp(ask.since)
-        return bool(self._cache.members.placed_pods(group.metadata.key))
+        return group.metadata.key not in self._waiting and self._has_pods(group.metadata.key)
+
+    def _has_pods(self, group: Key) -> bool:
+        """Say whether pods run, or are about to: it may take a while until a bind is seen."""
+        pods = (self._cache.cluster.pods[it] for it in self._cache.members.pods_of(group))
+        return any(it.status.phase not in TERMINAL_PHASES for it in pods)
 
     async def _create(self, group: PodGroup, ask: NodeAsk, pods: tuple[Key, ...]) -> Requeue | None:
         known = [it for key in pods if (it := self._cache.cluster.pods.get(key)) is not None]

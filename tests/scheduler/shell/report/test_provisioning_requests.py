@@ -18,6 +18,7 @@ from trainer_kai.kube.watch import Delta, DeltaType
 from trainer_kai.service.log import logger
 
 _POLICY = AskPolicy(AskLimits(900, 600), False, (), ("nvidia.com/gpu",))
+_KINDS = ("cpu", "memory", "gpu")
 _ATOMIC = queue(meta={"annotations": {PROVISIONING_CLASS: "atomic"}})
 
 
@@ -152,3 +153,31 @@ async def test_little_is_written_while_a_request_waits(harness: SchedulerHarness
         await harness.advance(3600)
 
         assert len(harness.api.written()) == first
+
+
+async def test_a_request_stays_while_the_binds_are_under_way(harness: SchedulerHarness) -> None:
+    harness.api.put(_ATOMIC, node("a", gpu=0), *gang("g", 2))
+    async with asking(harness):
+        await harness.advance(10)
+        harness.api.delay_s = lambda what: 4.0 if what.startswith("bind") else 0.0
+        harness.api.put(node("b", gpu=2))
+        await harness.advance(3)
+        assert (harness.api.node_of_pods(), requests_of(harness)) == ({}, ["g-1"])
+        await harness.advance(10)
+
+        assert (len(harness.api.node_of_pods()), requests_of(harness)) == (2, ["g-1"])
+
+
+async def test_a_request_goes_when_the_gang_waits_for_its_queue(harness: SchedulerHarness) -> None:
+    harness.api.put(_ATOMIC, node("a", gpu=0), *gang("g", 2))
+    async with asking(harness):
+        await harness.advance(10)
+        assert requests_of(harness) == ["g-1"]
+        free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+        none = {"quota": 0, "limit": 0, "overQuotaWeight": 0}
+        harness.api.put(
+            {**_ATOMIC, "spec": {"resources": dict.fromkeys(_KINDS, free) | {"gpu": none}}}
+        )
+        await harness.advance(10)
+
+        assert requests_of(harness) == []

@@ -1,0 +1,1 @@
+"""Nodes that come and go with the pods that wait for them."""
