@@ -8,9 +8,10 @@ import pytest
 
 from e2e.cluster.cluster import Cluster
 from e2e.cluster.nodes import NodeShape
+from e2e.cluster.patience import until
 from e2e.cluster.resources import NODES, PODS, Obj
 from e2e.cluster.timeline import State
-from e2e.fixtures.install import PODGROUPS
+from e2e.fixtures.install import BUDGETS, PODGROUPS
 from e2e.fixtures.installation import Installation
 from e2e.fixtures.podgroups import pods_in
 from e2e.fixtures.trainjobs import (
@@ -113,6 +114,47 @@ async def test_a_gang_waits_for_a_node_instead_of_one_that_leaves(
         await seen.settle()
         assert suspensions(seen.history(), "gang") == 1
         assert failures(seen.state, "gang") == (0, 0)
+
+
+async def test_kubectl_drains_a_node_with_all_of_a_gang(own_installation: Installation) -> None:
+    """More pods are on the node than its Job may lose: a budget makes the drain wait for the rest.
+
+    One pod is evicted, the TrainJob is suspended, and the drain ends when the others are gone.
+    """
+    cluster = own_installation.cluster
+    async with cluster.timeline(*WATCHED, PODGROUPS, namespace="room") as seen:
+        await submit(cluster, "room", Job("gang", _QUEUE, 8))
+        await seen.until(on_nodes("gang", 8), "it runs")
+        (node,) = {_node(it) for it in _pods(seen.state, "gang")}
+        spec = {"minAvailable": 7, "selector": {"matchLabels": {_OF_JOB: "gang"}}}
+        budget = {"metadata": {"name": "gang", "namespace": "room"}, "spec": spec}
+        path = BUDGETS.path("room")
+        await cluster.api.request("POST", path, budget)
+        await until(lambda: _is_counted(cluster, 8), "the budget counts all pods")
+        code, said = await _kubectl(cluster, "drain", node, "--ignore-daemonsets", "--timeout=60s")
+        assert code == 0, said
+        await seen.until(on_nodes("gang", 8), "it runs on the other node", _MOVED_S)
+        assert node not in {_node(it) for it in _pods(seen.state, "gang")}
+        await seen.settle()
+        assert suspensions(seen.history(), "gang") == 1
+        assert failures(seen.state, "gang") == (0, 0)
+
+
+async def _is_counted(cluster: Cluster, pods: int) -> bool:
+    found = await cluster.api.get(BUDGETS, "room", "gang")
+    healthy: int = found.get("status", {}).get("currentHealthy", 0)
+    return healthy == pods
+
+
+async def _kubectl(cluster: Cluster, *arguments: str) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(
+        cluster.layout.programs["kubectl"],
+        *("--kubeconfig", str(cluster.kubeconfig), *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    return process.returncode, output.decode()
 
 
 async def _drain(cluster: Cluster, node: str, state: State) -> None:

@@ -43,6 +43,26 @@ def label_name_fault(text: str) -> str | None:
     )
 
 
+def taint_fault(text: str) -> str | None:
+    """Return what is wrong with a taint in a setting: `KEY`, or `KEY=VALUE`."""
+    key, _, value = text.partition("=")
+    if fault := label_name_fault(key):
+        return fault
+    return (
+        f"{text!r} should be the key of a taint, or KEY=VALUE" if label_value_fault(value) else None
+    )
+
+
+def condition_fault(text: str) -> str | None:
+    """Return what is wrong with a condition in a setting: `TYPE`, or `TYPE=STATUS`."""
+    name, equals, status = text.partition("=")
+    if fault := label_name_fault(name):
+        return fault
+    if not equals or status in {"False", "True", "Unknown"}:
+        return None
+    return f"{text!r} should be the type of a condition, or TYPE=False or TYPE=Unknown"
+
+
 def label_value_fault(text: str) -> str | None:
     """Return what is wrong with the value of a label; it may be empty."""
     if not text or (len(text) <= LABEL_CHARACTERS and _NAME.fullmatch(text)):

@@ -11,12 +11,15 @@ from pydantic import AfterValidator
 
 from trainer_kai.api.requested_values import PREEMPTIBILITIES
 from trainer_kai.api.scheduler_names import ACTIONS, ALWAYS_ON_PLUGINS, OPTIONAL_PLUGINS, Action
-from trainer_kai.api.syntax import dns_subdomain_fault, label_name_fault
+from trainer_kai.api.syntax import (
+    condition_fault,
+    dns_subdomain_fault,
+    label_name_fault,
+    taint_fault,
+)
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}(\.[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?)?")
-_TAINT_VALUE: Final = "[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?"
-_STATUSES: Final = ("False", "True", "Unknown")
 _DNS_NAME: Final = re.compile(rf"(\*\.)?({_LABEL}\.)*{_LABEL}", re.IGNORECASE)
 
 
@@ -103,21 +106,11 @@ def kind_default_faults(text: str) -> Iterator[str]:
 
 
 def taint_faults(text: str) -> Iterator[str]:
-    for item in split_names(text):
-        key, equals, value = item.partition("=")
-        if fault := label_name_fault(key):
-            yield fault
-        elif equals and not re.fullmatch(_TAINT_VALUE, value):
-            yield f"{item!r} should be the key of a taint, or KEY=VALUE"
+    yield from filter(None, map(taint_fault, split_names(text)))
 
 
 def condition_faults(text: str) -> Iterator[str]:
-    for item in split_names(text):
-        name, equals, status = item.partition("=")
-        if fault := label_name_fault(name):
-            yield fault
-        elif equals and status not in _STATUSES:
-            yield f"{item!r} should be the type of a condition, or TYPE=False or TYPE=Unknown"
+    yield from filter(None, map(condition_fault, split_names(text)))
 
 
 def kubernetes_name_faults(text: str) -> Iterator[str]:

@@ -57,7 +57,8 @@ def departure_of(
     if record.group is None:
         return None
     nodes = pod_table.nodes
-    pods = [it for name in record.min_members for it in leaving_pods(record, name, pod_table)]
+    names = record.min_members if nodes.leaving else ()
+    pods = [it for name in names for it in leaving_pods(record, name, pod_table)]
     evicted = evictions.get(record.key)
     if evicted is not None and _is_emptied(evicted, pod_table):
         sign = nodes.leaving.get(evicted.node)
@@ -66,11 +67,10 @@ def departure_of(
         return Departure(reason, evicted.at + BEGUN_S, _not_before(record.group))
     if not pods:
         return None
-    names = sorted({nodes.names[int(pod_table.node[it])] for it in pods})
-    more = f", as {len(names) - 1} more of its nodes do" if names[1:] else ""
-    first = nodes.leaving[names[0]]
-    reason = f"node {names[0]} leaves{more}: {first.cause}"
-    is_notice = any(nodes.leaving[name].is_notice for name in names)
+    left = sorted({nodes.names[int(pod_table.node[it])] for it in pods})
+    more = f", as {len(left) - 1} more of its nodes do" if left[1:] else ""
+    reason = f"node {left[0]} leaves{more}: {nodes.leaving[left[0]].cause}"
+    is_notice = any(nodes.leaving[name].is_notice for name in left)
     return Departure(reason, 0, _not_before(record.group), is_notice)
 
 

@@ -1,12 +1,13 @@
 """When a cycle begins: soon, but not for each event, nor for one that helps no waiting pod."""
 
+import json
 from datetime import timedelta
 
 import pytest
 
 from scheduler.core.model.rejections import ClusterEvent
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.support.state.objects import gang, node, pod
+from tests.support.state.objects import gang, group, node, pod
 
 _READY = [{"type": "Ready", "status": "True"}]
 
@@ -211,3 +212,18 @@ async def test_plans_that_help_are_no_plans_for_nothing(harness: SchedulerHarnes
                 harness.api.put(obj)
                 await harness.advance(0.06)
             assert len(harness.api.node_of_pods()) == 2 * (number + 1)
+
+
+async def test_a_gang_that_was_moved_lately_is_moved_in_time(harness: SchedulerHarness) -> None:
+    """Its node leaves again: no event is needed when it may be moved again."""
+    moved = {"moved": {"count": 1, "at": harness.api.clock.now().isoformat()}}
+    meta = {"annotations": {"trainer-kai.dev/last-eviction": json.dumps(moved)}}
+    taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
+    pods = [pod(f"g{i}", "g", node=at) for i, at in enumerate("ab")]
+    harness.api.put(node("a", spec={"taints": [taint]}), node("b"))
+    harness.api.put(group("g", minMember=2, meta=meta), *pods)
+    async with harness.leading():
+        await harness.advance(295)
+        assert len(harness.api.node_of_pods()) == 2
+        await harness.advance(10)
+        assert harness.api.node_of_pods() == {}

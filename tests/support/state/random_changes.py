@@ -146,6 +146,9 @@ def _podgroups_and_jobsets(draw: st.DrawFn) -> Fields:
     )
 
 
+_LEAVES: Final = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
+
+
 @st.composite
 def _nodes(draw: st.DrawFn) -> Fields:
     """Draw a node."""
@@ -167,7 +170,7 @@ def _nodes(draw: st.DrawFn) -> Fields:
             **draw(st.sampled_from([{}, {"zone": "z", "rack": "1"}, {"rack": "2"}])),
         },
         spec={
-            "taints": draw(st.sampled_from([[], [], [taint]])),
+            "taints": draw(st.sampled_from([[], [], [taint], [_LEAVES]])),
             "unschedulable": draw(st.integers(0, 5)) == 0,
         },
         conditions=[ready],
