@@ -203,6 +203,27 @@ def test_an_expression_costs_steps_before_it_is_known_to_be_invalid() -> None:
     assert "the expression of selectors[0] is no valid CEL expression" in site.waits["a/g0"]
 
 
+def test_no_more_is_read_of_a_namespace_than_may_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether it is valid or not; the first claims of another namespace are read as before."""
+    read: list[str] = []
+    original = _Compiled.read
+
+    def noted(one: _Compiled) -> None:
+        read.append(one._text)
+        original(one)
+
+    monkeypatch.setattr(_Compiled, "read", noted)
+    site = _Site(steps=0)
+    site.add(*_tenant("a", (f"nope({n})" for n in range(3 * MOST_SELECTORS_PER_NAMESPACE))))
+    site.add(*_tenant("b", [_by_uuid(0)]))
+    assert "b/g0" in site.plan()
+    assert len({*read}) <= MOST_SELECTORS_PER_NAMESPACE + 1
+    told = [it for it in site.waits.values() if "have more than 128 different selectors" in it]
+    assert len(told) > 2 * MOST_SELECTORS_PER_NAMESPACE
+
+
 def test_a_simulation_evaluates_all() -> None:
     site = _Site(steps=0)
     site.add(*_tenant("a", map(_by_uuid, range(_MANY))))

@@ -22,6 +22,7 @@ from scheduler.core.nodes.working_nodes import WorkingNodes
 
 _NON_PREEMPTIBLE_PRIORITY: Final = 2**63  # of non-preemptible PodGroups: no other is larger
 NominationAccess = tuple[int, int]  # a queue and a priority
+_NO_ACCESS: Final[NominationAccess] = (NONE, 0)
 
 
 class NominatedPodGroups:
@@ -105,6 +106,8 @@ class NominatedCapacity:
 
     def release(self, row: int) -> bool:
         """Release what is reserved for a PodGroup that is attempted; say if there was anything."""
+        if not self._nominations:  # asked for every PodGroup, and mostly nothing is reserved
+            return False
         queue, priority = self._queue_and_priority(row)
         own = self._nominations.get(queue, {}).get(priority, {}).pop(row, [])
         self._unreserve(own)
@@ -116,8 +119,10 @@ class NominatedCapacity:
 
     def access(self, row: int) -> NominationAccess:
         """Return of which queue and below which priority a PodGroup may use what is reserved."""
+        if not self._nominations:
+            return _NO_ACCESS
         podgroup = self._snapshot.podgroups[row]
-        return (podgroup.queue, podgroup.priority) if self._lower_priorities(row) else (NONE, 0)
+        return (podgroup.queue, podgroup.priority) if self._lower_priorities(row) else _NO_ACCESS
 
     def refusal(
         self, row: int, check_quota: Callable[[], QuotaRefusal | None]
@@ -143,6 +148,8 @@ class NominatedCapacity:
 
     def restore(self) -> None:
         """Reserve again what was released and is still free."""
+        if not self._released:
+            return
         self._reserve(sorted(self._released, key=lambda it: it[:2]))  # the oldest first
         self._released = []
 

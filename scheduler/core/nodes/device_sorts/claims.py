@@ -1,7 +1,7 @@
 """Devices of ResourceClaims: which ones a pod gets, on which nodes it fits, and what is missing."""
 
 from collections.abc import Hashable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,13 @@ from scheduler.core.nodes.statement import Change
 _GPU: Final = 1000
 
 
+class _SimpleDemand(NamedTuple):
+    """What fits wherever enough devices of each filter are free."""
+
+    needs: tuple[tuple[list[int], list[int], int], ...]  # free, and idle, by node; how many
+    parts: tuple[tuple[int, int, int], ...]  # slot, filter and number
+
+
 class Claims(ClaimedDeviceTable, DeviceParticipant):
     sort = DeviceSort.CLAIM
 
@@ -46,8 +53,7 @@ class Claims(ClaimedDeviceTable, DeviceParticipant):
         self._limited: Final[set[tuple[int, int]]] = set()  # signatures and nodes
         self._of_filter: Final[dict[tuple[int, int, bool], tuple[int, ...]]] = {}
         self._kinds: list[int] | None = None
-        # By signature without claims of several pods, what is enough of it; None where more is.
-        self._simple: Final[dict[int, tuple[tuple[int, int], ...] | None]] = {}
+        self._simple: Final[dict[int, _SimpleDemand | None]] = {}  # by signature
 
     def watch(self, changed_nodes: list[int], /) -> None:
         self.changed_nodes = changed_nodes
@@ -55,42 +61,45 @@ class Claims(ClaimedDeviceTable, DeviceParticipant):
     def fits(
         self, signature: int, node: int, _free: Sequence[int], _idle: Sequence[int], /
     ) -> DeviceFit:
-        needs = self._simple_needs(signature)
-        if needs is None:
+        simple = self._simple_demand(signature)
+        if simple is None:
             fits = self._fits(signature, node, is_idle=False)
             return fits, fits and self._fits(signature, node, is_idle=True), False
         fits = is_idle = True
-        for it, needed in needs:
-            free, idle = self.counts(it)
+        for free, idle, needed in simple.needs:
             fits, is_idle = fits and free[node] >= needed, is_idle and idle[node] >= needed
         return fits, fits and is_idle, False
 
-    def _simple_needs(self, signature: int) -> tuple[tuple[int, int], ...] | None:
-        """Return the devices of each filter that a pod needs, if it fits where they are free."""
+    def _simple_demand(self, signature: int) -> _SimpleDemand | None:
+        """Return what pods without claims of several pods need, if counts say where they fit."""
         if signature in self._simple:
             return self._simple[signature]
         demand = None if self._shared_rows(signature) else self._demand(signature)
-        needs = demand.needs if demand is not None else None
-        found = self._simple[signature] = None if needs is None else tuple(needs.items())
+        found = None
+        if demand is not None and demand.needs is not None:
+            needs = tuple([(*self.counts(it), number) for it, number in demand.needs.items()])
+            parts = [(slot, it.filter, it.number) for ((slot, it, _),) in demand.requests]
+            found = _SimpleDemand(needs, tuple(parts))
+        self._simple[signature] = found
         return found
 
     def choose(
         self, signature: int, node: int, _free: Sequence[int], _idle: Sequence[int], /
     ) -> DeviceChoice | None:
-        if self._simple_needs(signature) is not None:
-            return self._first_devices(signature, node)
+        simple = self._simple_demand(signature)
+        if simple is not None:
+            return self._first_devices(simple, node)
         for is_idle in (True, False):
             found = self._search(signature, node, is_idle=is_idle)
             if found is not None:
                 return DeviceChoice(found, is_idle)
         return None
 
-    def _first_devices(self, signature: int, node: int) -> DeviceChoice | None:
+    def _first_devices(self, simple: _SimpleDemand, node: int) -> DeviceChoice | None:
         """Return the first devices of a node that a simple demand needs, idle ones if possible."""
-        requests = self._demand(signature).requests
         for is_idle in (True, False):
             found: list[int] = []
-            for ((slot, (filter_, number, _), _),) in requests:
+            for slot, filter_, number in simple.parts:
                 own = self._first_of(filter_, node, number, is_idle=is_idle, beside=found)
                 found += [held_device(slot, it) for it in own]
                 if len(own) < number:
