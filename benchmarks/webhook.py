@@ -356,7 +356,7 @@ def _router() -> ReviewRouter:
         Route("trainjob", trainjob_handler.answer, trainjob_handler.fails_closed),
     )
     queue_access = trainjob_handler.queue_access
-    jobs = JobsHandler(cache, BUNDLED, read, queue_access, metrics, log)
+    jobs = JobsHandler(cache, admission_policy, read, queue_access, metrics, log)
     router.add_route("/mutate/jobset", Route("jobset", jobs.answer_jobset, lambda: True))
     return router
 

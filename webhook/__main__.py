@@ -66,7 +66,7 @@ async def webhook(run: Runner, context: ProcessContext, settings: WebhookSetting
     trainjob_route = Route("trainjob", trainjob_handler.answer, trainjob_handler.fails_closed)
     router.add_route("/validate/trainjob", trainjob_route)
     queue_access = trainjob_handler.queue_access
-    jobs_handler = JobsHandler(cache, rules, reader, queue_access, metrics, log)
+    jobs_handler = JobsHandler(cache, admission_policy, reader, queue_access, metrics, log)
     router.add_route("/mutate/jobset", Route("jobset", jobs_handler.answer_jobset, lambda: True))
     job_route = Route("job", jobs_handler.answer_job, queue_access.fails_closed)
     router.add_route("/mutate/job", job_route)

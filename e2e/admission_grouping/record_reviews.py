@@ -89,7 +89,8 @@ async def record(cluster: Cluster) -> dict[str, bytes]:
             "/validate/trainjob", Route("trainjob", handler.answer, handler.fails_closed)
         )
         reader = trainjob_reader(client, asyncio.Semaphore(1))
-        jobs = JobsHandler(AdmissionCache(), _RULES, reader, handler.queue_access, Metrics(), log)
+        policy, access = AdmissionPolicy(_RULES), handler.queue_access
+        jobs = JobsHandler(AdmissionCache(), policy, reader, access, Metrics(), log)
         router.add_route("/mutate/jobset", Route("jobset", jobs.answer_jobset, lambda: True))
         router.add_route("/mutate/job", Route("job", jobs.answer_job))
         queues = QueueHandler(

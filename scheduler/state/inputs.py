@@ -1,6 +1,6 @@
 """What the state is given: the objects of a cluster, options and time, and what it warns of."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -141,8 +141,12 @@ V = TypeVar("V")
 class ObjectStore(Generic[K, V]):
     """The objects of one kind by name, and which have changed; an update costs almost nothing."""
 
-    def __init__(self, objects: dict[K, V]) -> None:
+    def __init__(
+        self, objects: dict[K, V], is_same: Callable[[V, V], bool] = lambda _old, _new: False
+    ) -> None:
+        """*is_same* says of two versions of an object that no snapshot shows the difference."""
         self.objects: Final = objects
+        self._is_same: Final = is_same
         self._changes: dict[K, V | None] = {}  # in the order of the updates
 
     def put(self, key: K, obj: V | None) -> V | None:
@@ -150,6 +154,8 @@ class ObjectStore(Generic[K, V]):
         before = self.objects.get(key)
         if obj is not None:
             self.objects[key] = obj
+            if before is not None and self._is_same(before, obj):
+                return before
         elif before is None:
             return None
         else:

@@ -191,6 +191,8 @@ def test_the_webhooks_select_by_the_names_we_know() -> None:
     assert set(re.findall(r"'([a-z./-]+)'", listed)) == set(READ.annotations)
     ours = webhook("workload.trainer-kai.dev")["matchConditions"][1]["expression"]
     assert set(re.findall(r"'([a-z./-]+)'", ours)) == {names.QUEUE, names.SCHEDULER_NAME}
+    marked = webhook("workload.trainer-kai.dev")["matchConditions"][3]["expression"]
+    assert f"!('{names.ADMITTED}' in object.metadata.annotations)" in marked
     groups = [rule["apiGroups"] for rule in webhook("workload.trainer-kai.dev")["rules"]]
     assert groups == [
         [names.APPS],

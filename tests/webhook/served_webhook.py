@@ -133,20 +133,19 @@ async def serving(
         served.is_stopping = True
 
     router = ReviewRouter(rules.mode, clock, metrics, logger(__name__))
-    trainjob_handler = TrainJobHandler(
-        cache, admission_policy or AdmissionPolicy(rules), live, clock, metrics, logger(__name__)
-    )
+    policy = admission_policy or AdmissionPolicy(rules)
+    trainjob_handler = TrainJobHandler(cache, policy, live, clock, metrics, logger(__name__))
     router.add_route(
         "/validate/trainjob",
         Route("trainjob", trainjob_handler.answer, trainjob_handler.fails_closed),
     )
     queue_access = trainjob_handler.queue_access
-    jobs = JobsHandler(cache, rules, counted, queue_access, metrics, logger(__name__))
+    jobs = JobsHandler(cache, policy, counted, queue_access, metrics, logger(__name__))
     router.add_route("/mutate/jobset", Route("jobset", jobs.answer_jobset, lambda: True))
     router.add_route("/mutate/job", Route("job", jobs.answer_job, queue_access.fails_closed))
     queue_handler = QueueHandler(cache, rules.default_queue, queues, metrics, logger(__name__))
     router.add_route("/validate/queue", Route("queue", queue_handler.answer))
-    workload_handler = WorkloadHandler(cache, admission_policy or AdmissionPolicy(rules))
+    workload_handler = WorkloadHandler(cache, policy)
     router.add_route("/validate/workload", Route("workload", workload_handler.answer))
     access_rules = GpuAccessRules(rules.scheduler_name, ShareRules(), restricts_devices=True)
     new_pods = NewPodHandler(access_rules, new_random)

@@ -48,6 +48,10 @@ class Meta(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
+def without_version(meta: Meta) -> Meta:
+    return msgspec.structs.replace(meta, resource_version="", generation=0)
+
+
 class TemplateMeta(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
     name: str = ""
     labels: Mapping[str, str] = {}

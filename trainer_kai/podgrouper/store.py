@@ -150,7 +150,7 @@ class PodgrouperStore:
         if named is not None:
             self._workloads_by_owner.setdefault(named, set()).add(key)
         # Of other kinds the queue of the namespace is read at each change.
-        is_same = known is not None and workload.kind.has_mark and _is_same(known, workload)
+        is_same = known is not None and workload.kind.has_mark and workload.is_same(known)
         return None if is_same else key
 
     def owner_changed(self, key: ObjectKey, owner: PartialObject | None) -> frozenset[ObjectKey]:
@@ -317,15 +317,6 @@ def _owner_of_group(meta: Meta) -> tuple[str, ObjectKey] | None:
         if kind_of_owner(owner) is not None or meta.name == name:
             return owner.uid, ObjectKey(owner.kind, meta.namespace, owner.name)
     return None
-
-
-def _is_same(known: Workload, workload: Workload) -> bool:
-    """Say whether two versions of an object differ at most in what its adapter does not read."""
-    before, now = (
-        replace(it, metadata=replace(it.metadata, resource_version="", generation=0))
-        for it in (known, workload)
-    )
-    return before == now
 
 
 def _is_older(group: StoredPodGroup, known: StoredPodGroup) -> bool:

@@ -3,14 +3,18 @@
 For the JobSet of a TrainJob the TrainJob is read where the cache may not have it. For a Job or
 JobSet that a user creates nothing is read; only the access to a closed queue is checked, as for a
 TrainJob. The TrainJob's own review has checked that of its JobSet.
+
+A new Job that is marked is validated here as well, as it is after the patch: a second review of
+each Job would cost the API server more than its storage.
 """
 
+import msgspec
+from msgspec.structs import replace
 from structlog.typing import FilteringBoundLogger
 
 from trainer_kai.api.meta import OwnerReference
 from trainer_kai.errors import FieldError
 from trainer_kai.kube.rest.response import ApiError
-from trainer_kai.policy.podgroups.manifests import GroupingRules
 from trainer_kai.service.metrics import Metrics
 from webhook.admission.review import (
     NO_OBJECTIONS,
@@ -22,7 +26,7 @@ from webhook.admission.review import (
     warned,
 )
 from webhook.cache.admission_cache import AdmissionCache, TrainJobSummary
-from webhook.reviews.answer_trainjob import ReadTrainJob
+from webhook.reviews.answer_trainjob import AdmissionPolicy, ReadTrainJob
 from webhook.reviews.queue_access_check import QueueAccessChecker
 from webhook.rules.job_mutate import mutate_job, read_job
 from webhook.rules.jobset_mutate import (
@@ -33,20 +37,32 @@ from webhook.rules.jobset_mutate import (
     read_jobset,
 )
 from webhook.rules.trainjob_queue_sources import QUEUE_LABEL_PATH, RequestedQueue
+from webhook.rules.workload_validate import WorkloadContext, validate_workload
+
+
+def workload_context(cache: AdmissionCache, policy: AdmissionPolicy) -> WorkloadContext:
+    cluster = cache.cluster
+    return WorkloadContext(
+        cache.queues,
+        cluster.known_cluster(autoscales=False, shares_gpus=policy.lint.shares_gpus),
+        cluster.non_preemptible_usage,
+        policy.unannotated,
+    )
 
 
 class JobsHandler:
     def __init__(
         self,
         cache: AdmissionCache,
-        rules: GroupingRules,
+        policy: AdmissionPolicy,
         read: ReadTrainJob,
         queue_access: QueueAccessChecker,
         metrics: Metrics,
         log: FilteringBoundLogger,
     ) -> None:
         self._cache = cache
-        self._rules = rules
+        self._policy = policy
+        self._rules = policy.rules
         self._read_trainjob = read
         self._queue_access = queue_access
         self._metrics = metrics
@@ -59,6 +75,10 @@ class JobsHandler:
         namespace_labels = self._cache.namespace_labels(review.namespace)
         response, queues = mutate_job(review, namespace_labels, self._rules)
         response = await self._with_access(request, response, review.namespace, queues)
+        if review.old is None:
+            patched = replace(request, object=msgspec.Raw(msgspec.json.encode(review.tree)))
+            context = workload_context(self._cache, self._policy)
+            response = _with_warnings(response, validate_workload(patched, context, self._rules))
         self._log_patch(request, response, "job", f"{review.namespace}/{review.name}")
         return response
 

@@ -29,12 +29,13 @@ from webhook.admission.review import (
     read_review,
 )
 from webhook.cache.admission_cache import AdmissionCache
+from webhook.reviews.answer_jobs import workload_context
 from webhook.reviews.answer_trainjob import AdmissionPolicy
 from webhook.rules.pod_devices import read_new_pod, restrict_devices
 from webhook.rules.pod_gpu_share import ShareRules, prepare_share, share_container
 from webhook.rules.pod_podgroup import mutate_pod
 from webhook.rules.roles_validate import roles_kind_of, validate_roles
-from webhook.rules.workload_validate import WorkloadContext, validate_workload
+from webhook.rules.workload_validate import validate_workload
 
 Decide: TypeAlias = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
 _INTERNAL_ERROR: Final = "trainer-kai had an internal error"
@@ -126,13 +127,7 @@ class WorkloadHandler:
         self._policy = policy
 
     async def answer(self, request: AdmissionRequest) -> AdmissionResponse:
-        cluster = self._cache.cluster
-        context = WorkloadContext(
-            self._cache.queues,
-            cluster.known_cluster(autoscales=False, shares_gpus=self._policy.lint.shares_gpus),
-            cluster.non_preemptible_usage,
-            self._policy.unannotated,
-        )
+        context = workload_context(self._cache, self._policy)
         rules, kind = self._policy.rules, roles_kind_of(request.kind)
         if kind is not None:
             return validate_roles(request, kind, context, rules).response()

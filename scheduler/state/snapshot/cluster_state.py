@@ -16,7 +16,8 @@ from scheduler.state.inputs import Cluster, ObjectStore, StateOptions
 from scheduler.state.queues.access import AccessQuestion
 from scheduler.state.snapshot.builder import ObjectChanges, SnapshotBuilder
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot, difference
-from trainer_kai.api.meta import Key, Object
+from trainer_kai.api.kai_kinds import PodGroup
+from trainer_kai.api.meta import Key, Object, without_version
 from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import (
     CLAIM_TEMPLATES,
@@ -40,7 +41,7 @@ from trainer_kai.api.resources import (
 )
 from trainer_kai.errors import InvariantError
 from trainer_kai.policy.workloads.kinds import KIND_OF_RESOURCE, OWNER_OF_RESOURCE
-from trainer_kai.policy.workloads.workload import ObjectKey
+from trainer_kai.policy.workloads.workload import ObjectKey, Workload
 
 T = TypeVar("T", bound=Object)
 
@@ -52,10 +53,12 @@ class ClusterState:
         self._options: Final = options
         self.cluster: Final = Cluster()
         self.stores: Final[Mapping[Resource[Any], ObjectStore[Any, Any]]] = {
-            resource: ObjectStore(objects)
+            resource: ObjectStore(objects, _is_same_podgroup)
+            if resource is PODGROUPS
+            else ObjectStore(objects)
             for resource, objects in self.cluster.by_resource().items()
         }
-        self._workloads: Final = ObjectStore(self.cluster.workloads)
+        self._workloads: Final = ObjectStore(self.cluster.workloads, Workload.is_same)
         self._owners: Final = ObjectStore(self.cluster.owners)
         self.suspend_refusals: Final = ObjectStore(self.cluster.suspend_refusals)
         self.reverted_suspensions: Final = ObjectStore(self.cluster.reverted_suspensions)
@@ -151,6 +154,12 @@ class ClusterState:
                 has_definitions=bool(changes[CLAIM_TEMPLATES] or changes[DEVICE_CLASSES]),
             ),
         )
+
+
+def _is_same_podgroup(before: PodGroup, now: PodGroup) -> bool:
+    """Say whether at most the status has changed: we write it, and a plan does not depend on it."""
+    metas = without_version(before.metadata), without_version(now.metadata)
+    return metas[0] == metas[1] and before.spec == now.spec
 
 
 def encode(cluster: Cluster, options: StateOptions) -> EncodedSnapshot:

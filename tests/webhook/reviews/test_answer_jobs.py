@@ -8,6 +8,7 @@ from tests.webhook.jobs import CRON_JOB, JOB
 from tests.webhook.jobs import job as batch_job
 from tests.webhook.objects import JOBSET, QUEUE, Obj, job, jobset, review
 from tests.webhook.trainjob_reviews import reviewing_webhook
+from trainer_kai.api.meta import Meta
 
 PATHS = {"Job": "/mutate/job", "JobSet": "/mutate/jobset"}
 USER = {"username": "ann", "groups": ["system:authenticated"]}
@@ -48,12 +49,36 @@ async def test_of_a_run_only_the_namespace_is_checked() -> None:
         assert (await asked(served, "Job", run))["status"]["code"] == 403
 
 
-async def test_a_jobset_is_warned_about_a_queue_that_holds_nothing() -> None:
-    """Jobs are warned by their validation."""
+@pytest.mark.parametrize("kind", PATHS)
+async def test_a_queue_that_holds_nothing_is_a_warning(kind: str) -> None:
+    """The object is admitted; the queue may be created later."""
     async with reviewing_webhook() as (served, _):
         served.cache.queues.put("open", "", "open")
         served.cache.queues.mark_listed()
-        answer = await asked(served, "JobSet", made("JobSet", "opem"))
+        answer = await asked(served, kind, made(kind, "opem"))
         assert answer["allowed"]
         [warning] = answer["warnings"]
         assert warning.startswith(f"metadata.labels[{QUEUE}]: queue 'opem' does not exist")
+
+
+async def test_a_new_job_is_validated_after_the_patch() -> None:
+    """In the queue that admission gave it; an update is validated by a review of its own."""
+    async with reviewing_webhook() as (served, _):
+        labels = Meta(name="here", labels={QUEUE: "of-the-namespace"})
+        served.cache.put_namespace(labels)
+        served.cache.queues.put("open", "", "open")
+        served.cache.queues.mark_listed()
+        obj = batch_job(namespace="here", annotations={"gpu-fraction": "0.5"})
+        body = review(obj, JOB, userInfo=USER, namespace="here")
+        answer = await served.review(PATHS["Job"], body)
+        queue, share = answer["warnings"]
+        assert queue.startswith(
+            f"metadata.labels[{QUEUE}]: queue 'of-the-namespace' does not exist"
+        )
+        assert share.startswith("metadata.annotations[gpu-fraction]: has no effect on the pods")
+
+        marked = {"trainer-kai.dev/admitted": "v1", "gpu-fraction": "0.5"}
+        now = batch_job(namespace="here", annotations=marked)
+        before = batch_job(namespace="here", annotations={"trainer-kai.dev/admitted": "v1"})
+        body = review(now, JOB, before, userInfo=USER, namespace="here")
+        assert "warnings" not in await served.review(PATHS["Job"], body)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainer_kai.api.jobset import JobSetSpec, ReplicatedJob, ReplicatedJobStatus
-from trainer_kai.api.meta import Condition, Key, Meta, OwnerReference
+from trainer_kai.api.meta import Condition, Key, Meta, OwnerReference, without_version
 from trainer_kai.api.names import ADMITTED, ADMITTED_MARK, QUEUE
 from trainer_kai.api.resources import Resource
 from trainer_kai.policy.finding import Finding
@@ -193,6 +193,11 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def is_admitted_here(self) -> bool:
         is_marked = self.metadata.annotations.get(ADMITTED) == ADMITTED_MARK
         return self.is_managed_here and (is_marked or not self.kind.has_mark)
+
+    def is_same(self, other: "Workload") -> bool:
+        """Say whether two versions differ at most in what the adapter does not read."""
+        mine, theirs = (replace(it, metadata=without_version(it.metadata)) for it in (self, other))
+        return mine == theirs
 
     @property
     def called(self) -> str:

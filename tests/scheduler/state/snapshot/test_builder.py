@@ -13,10 +13,12 @@ from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.commands import changed_annotations, commands_from_plan
 from scheduler.state.inputs import StateOptions
+from scheduler.state.podgroups import index
+from scheduler.state.podgroups.podgroup import PodGroupRecord
 from scheduler.state.snapshot.cluster_state import ClusterState, encode
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot, dump
 from tests.support.size import examples
-from tests.support.state.objects import NOW, decode_object, node, pod, queue
+from tests.support.state.objects import NOW, decode_object, group, make_object, node, pod, queue
 from tests.support.state.random_changes import ObjectChange, apply_change, changes, deleted
 from tests.support.state.transitions import TRANSITIONS, Transition
 from trainer_kai.api.meta import Key
@@ -25,6 +27,7 @@ from trainer_kai.api.resources import PODS
 
 POLICIES: Final = build_policies(PolicySelection())
 OPTIONS: Final = StateOptions(now=NOW, default_queue="q", places_gpu_shares=True)
+_JOB_SPEC: Final = {"template": {"spec": {"schedulerName": "kai-scheduler"}}}
 _PLACES: Final = [node("a", labels={"zone": "x"}), node("b", labels={"zone": "y"})]
 
 
@@ -74,6 +77,41 @@ def test_an_identity_is_only_good_while_its_object_lives() -> None:
     others = [_labelled("new", "2") for _ in range(1000)]
     (new,) = (one for one in others if id(one.metadata.labels) == identity)
     state.put(PODS, Key("ns", "new"), new)
+    state.check(NOW)
+
+
+def test_a_status_alone_rebuilds_no_podgroup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a PodGroup we write it, and of a Job no plan reads it; each Job changes several times."""
+    built: list[Key] = []
+
+    def counted(number: int, key: Key, *inputs: Any) -> PodGroupRecord:
+        built.append(key)
+        return PodGroupRecord(number, key, *inputs)
+
+    monkeypatch.setattr(index, "PodGroupRecord", counted)
+    state, owner = ClusterState(OPTIONS), {"apiVersion": "batch/v1", "kind": "Job", "name": "j"}
+    job = make_object("Job", "j", {"uid": "j"}, spec=_JOB_SPEC)
+    owned = {"ownerReferences": [{**owner, "uid": "j"}]}
+    podgroup = group("g", meta=owned, minMember=1)
+    for one in (queue(), *_PLACES, job, podgroup, pod("p", "g")):
+        apply_change(state, one)
+    state.check(NOW)
+    built.clear()
+
+    then = {"uid": "j", "resourceVersion": "7"}
+    running = {**make_object("Job", "j", then, spec=_JOB_SPEC), "status": {"active": 1}}
+    written = {"resourcesStatus": {"requested": {"nvidia.com/gpu": "1"}}}
+    later = {**group("g", meta={**owned, "resourceVersion": "8"}, minMember=1), "status": written}
+    for one in (running, later):
+        apply_change(state, one)
+    state.snapshot(NOW)
+    assert built == []
+    assert state.cluster.pod_groups[Key("ns", "g")].status.resources_status.requested
+
+    for one in ({**running, "spec": {**_JOB_SPEC, "suspend": True}}, group("g", minMember=2)):
+        apply_change(state, one)
+        state.snapshot(NOW)
+        assert built.pop() == Key("ns", "g")
     state.check(NOW)
 
 
