@@ -161,6 +161,7 @@ class Cycle:
     async def run(self, binder: CommandExecutor, reporter: ReportReceiver) -> None:
         """Run cycles as long as this process leads; at the end wait for commands in flight."""
         self._has_restored_evictions = False
+        self._kept_gpus = 0.0  # nothing was kept while another process led
         self.replan()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick())

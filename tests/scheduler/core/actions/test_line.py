@@ -240,7 +240,7 @@ def test_the_record_says_what_has_changed() -> None:
     assert change.record == record
     later = plan(builder.snapshot(now=NOW + 100, lines={3: record}), ALLOCATE)
     assert later.line == ()
-    assert later.line_at == NOW + 1000  # as long again as it had waited
+    assert later.line_at == NOW + 2000  # twice as long as it had waited
 
 
 def test_it_gives_up_with_a_back_off_that_doubles() -> None:
