@@ -8,7 +8,7 @@ soonest. How much is bounded, and for how long: by what it had waited before.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -25,11 +25,13 @@ from scheduler.core.model.line import KeptNode, LineChange, LineNote, LineRecord
 from scheduler.core.model.rejections import Rejection
 from scheduler.core.model.resources import NONE, Ints, ResourceKind
 from scheduler.core.model.snapshot import Snapshot
-from scheduler.core.nodes.nominated import NominationAccess
 from scheduler.core.nodes.reserved_places import KeptPlan, WantedRoom
 from scheduler.core.nodes.strategies.strategy import EVERYWHERE, RequestKey
 from scheduler.core.session import Session
 from trainer_kai.api.reasons import UnschedulableReason
+
+if TYPE_CHECKING:
+    from scheduler.core.nodes.nominated import NominationAccess
 
 _WAITS_FOR_CAPACITY: Final = frozenset(
     {

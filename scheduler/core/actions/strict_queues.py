@@ -72,9 +72,7 @@ class StrictQueues:
         return not is_hopeless and could_start(self._session, row) and self._fits_at_once(row)
 
     def _fits_at_once(self, row: int) -> bool:
-        """Say whether its pods fit together when no pods of ours are on the nodes, where that is
-        known: else they count as if they did.
-        """
+        """Say whether its pods fit together when no pods of ours are there, if that is known."""
         session, attempt = self._session, self._session.attempts[row]
         if attempt.strategy is not EVERYWHERE or not all(
             session.placer.ranking(it).has_no_relations and not session.nodes.devices.of[it]

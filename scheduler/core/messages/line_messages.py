@@ -9,7 +9,6 @@ from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.snapshot import Snapshot
 from trainer_kai.api.text import first_listed, verb_form
 
-
 _MOST_NAMED: Final = 3
 _LAST: Final = 253_402_300_799  # the last second of the year 9999
 

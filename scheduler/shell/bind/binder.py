@@ -127,7 +127,7 @@ class Binder:
                 self._command_queues.pop(commands.group, None)
 
     async def _execute(self, commands: PodGroupCommands, command_queue: _CommandQueue) -> None:
-        """A place in the line ends only when all pods are bound."""
+        """Carry commands out; a place in the line ends only when all pods are bound."""
         text = commands.line_annotation
         ends_place = text == "" and bool(commands.binds)
         if text is not None and not ends_place:
