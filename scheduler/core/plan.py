@@ -8,7 +8,7 @@ from scheduler.core.actions.allocate import allocate
 from scheduler.core.actions.consolidate import consolidate
 from scheduler.core.actions.drain import drain_queues
 from scheduler.core.actions.leave_nodes import leave_nodes
-from scheduler.core.actions.line import line_changes, line_note, with_line_note
+from scheduler.core.actions.line import line_changes, line_note, with_line_notes
 from scheduler.core.actions.reclaim_preempt import preempt, reclaim
 from scheduler.core.actions.stale_gang import evict_stale_gangs
 from scheduler.core.eviction.failures import explained
@@ -91,7 +91,7 @@ def _with_notes(
 ) -> Iterator[Rejection]:
     """Yield the rejections with all that is known when the plan is over."""
     podgroups, policies = session.snapshot.podgroups, session.policies
-    for it in explained(session.rejections, session.failures, podgroups, policies):
-        one = it if note is None else with_line_note(it, note)
+    rejections = explained(session.rejections, session.failures, podgroups, policies)
+    for it in with_line_notes(session, note, rejections):
         remedy = remedies.get(it.podgroup)
-        yield one if remedy is None else replace(one, also_needed=remedy.also_needed)
+        yield it if remedy is None else replace(it, also_needed=remedy.also_needed)

@@ -7,7 +7,7 @@ far, what each pending PodGroup takes next, and why PodGroups were rejected.
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Final, TypeAlias
 
 from scheduler.core.attempts import Attempts, PlacementAttempt, podgroup_key
@@ -110,6 +110,12 @@ class Session:
         self._failed_requests: Final[_FailedRequests] = {}
         # The fit errors if a pod fits on no empty node.
         self._unplaceable: Final[dict[RequestKey, FitErrors | None]] = {}
+
+    @cached_property
+    def running_workloads(self) -> frozenset[str]:
+        """Return the workloads of which a PodGroup runs: what they still lack is no new start."""
+        podgroups = self.snapshot.podgroups
+        return frozenset(it.workload for it in podgroups if it.has_running and it.workload)
 
     def jobs_order(
         self, rows: Iterable[int], nomination_rank: Callable[[int, int], int] | None = None

@@ -179,6 +179,7 @@ class Cycle:
         self._has_restored_evictions = False
         groups = self._cache.cluster.pod_groups.values()
         self._asks = restored_asks(groups, int(self._clock.now().timestamp()))
+        self._kept_gpus = 0.0  # nothing was kept while another process led
         self.replan()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tick())

@@ -177,6 +177,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=Fals
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
     resources: Resources | None = None  # of the whole pod
+    termination_grace_period_seconds: int | None = None
 
 
 class ClaimStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):

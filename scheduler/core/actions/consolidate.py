@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 from scheduler.core.actions.victim_search import (
     evict_podgroups,
     is_delayed,
-    own_room_as_free,
     place_on_kept_room,
     preemptor_request,
     preemptors_in_order,
     solve_scenario,
     use_free_resources,
+    without_kept_room,
 )
 from scheduler.core.attempts import podgroup_key
 from scheduler.core.eviction.eviction_scenario import (
@@ -206,7 +206,7 @@ class _Consolidation:
             allocation_count = len(session.allocations)
             if failed_requests.get(request_key) == allocation_count:
                 continue
-            with own_room_as_free(session, row):
+            with without_kept_room(session, row):
                 is_placed = self._consolidate_for(row)
             if not is_placed:
                 failed_requests[request_key] = allocation_count

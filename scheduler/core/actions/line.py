@@ -6,9 +6,9 @@ soonest. How much is bounded, and for how long: by what it had waited before.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from scheduler.core.nodes.strategies.strategy import EVERYWHERE, RequestKey
 from scheduler.core.session import Session
 from trainer_kai.api.reasons import UnschedulableReason
 
+if TYPE_CHECKING:
+    from scheduler.core.nodes.nominated import NominationAccess
+
 _WAITS_FOR_CAPACITY: Final = frozenset(
     {
         UnschedulableReason.FRAGMENTED,
@@ -41,6 +44,8 @@ _EXCEEDS: Final = frozenset(
     {UnschedulableReason.EXCEEDS_LIMIT, UnschedulableReason.NON_PREEMPTIBLE_OVER_QUOTA}
 )
 _GPU: Final = ResourceKind.GPU
+_STARTED_S: Final = 600  # after it has run for so long a PodGroup loses its place for good
+_MOST_ASKED: Final = 64  # requests that are tried without kept room, for messages
 _Key: TypeAlias = tuple[int, bool, RequestKey]  # with the queue, and whether it is preemptible
 
 
@@ -90,11 +95,35 @@ def line_note(session: Session) -> LineNote | None:
     return LineNote(kept.row, needed, tuple(noted), later, kept.plan.planned_at)
 
 
-def with_line_note(rejection: Rejection, note: LineNote) -> Rejection:
-    """Say what is kept to the PodGroup for which it is, and to those that wait for room."""
-    if rejection.podgroup != note.podgroup and rejection.reason not in _WAITS_FOR_CAPACITY:
-        return rejection
-    return replace(rejection, line=note)
+def with_line_notes(
+    session: Session, note: LineNote | None, rejections: Iterable[Rejection]
+) -> Iterator[Rejection]:
+    """Say what is kept to the PodGroup for which it is, and to those that would fit without it."""
+    if note is None:
+        yield from rejections
+        return
+    told = _that_would_fit(session) | {note.podgroup}
+    for it in rejections:
+        yield replace(it, line=note) if it.podgroup in told else it
+
+
+def _that_would_fit(session: Session) -> set[int]:
+    """Return the PodGroups that wait for room and would fit if none were kept.
+
+    Of many different ones that is asked of the first only.
+    """
+    known: dict[tuple[NominationAccess, RequestKey], bool] = {}
+    found = set()
+    with session.kept.lifted():
+        for row, rejection in session.rejections.items():
+            if rejection.reason not in _WAITS_FOR_CAPACITY or row not in session.attempts:
+                continue
+            key = session.nominated_capacity.access(row), session.attempts[row].request_key
+            if key not in known and len(known) < _MOST_ASKED:
+                known[key] = session.failed_placement(row) is None
+            if known.get(key):
+                found.add(row)
+    return found
 
 
 class _Shapes:
@@ -202,7 +231,7 @@ class _Candidates:
     def _budget(self, row: int) -> int:
         """Return the thousandths of GPUs times seconds that may be kept for a PodGroup in all."""
         record = self._session.snapshot.lines[row]
-        return self._session.attempts[row].amounts[_GPU] * record.turn_s(self._now)
+        return self._session.attempts[row].amounts[_GPU] * record.earned_s(self._now)
 
     def _first(self, rows: list[int]) -> _Candidate | None:
         """Return the first PodGroup of a queue for which room can be kept."""
@@ -303,10 +332,9 @@ class _Records:
             self._at.extend(self._ends_of_turn(row, after))
 
     def _ends_of_turn(self, row: int, record: LineRecord) -> Iterator[int]:
-        turn_s = record.turn_s(self._now)
-        yield record.next_since + turn_s
+        yield record.next_since + record.turn_s(self._now)
         if record.gpus:
-            budget = self._session.attempts[row].amounts[_GPU] * turn_s
+            budget = self._session.attempts[row].amounts[_GPU] * record.earned_s(self._now)
             yield self._now + max(1, (budget - record.used_at(self._now)) // record.gpus + 1)
 
     def _after(self, row: int, before: LineRecord, *, is_bound: bool | None) -> LineRecord | None:
@@ -314,8 +342,11 @@ class _Records:
         podgroup, kept = session.snapshot.podgroups[row], session.kept
         if is_bound is not None:  # a nominated one that loses its room has not waited in between
             return None if is_bound else before.not_next(now)
-        if podgroup.has_running or podgroup.queue not in session.snapshot.queues.reserving:
+        if podgroup.queue not in session.snapshot.queues.reserving:
             return None
+        if podgroup.has_running:  # or its binds are about to fail
+            has_started = before.paused_at and now >= before.paused_at + _STARTED_S
+            return None if has_started else before.paused(now)
         record = before.gave_up(now, self._back_off_s) if row in kept.gave_up else before
         if not self._is_waiting(row):
             return record.paused(now)

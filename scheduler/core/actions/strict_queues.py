@@ -5,9 +5,11 @@ Replacements, expected pods and nominated PodGroups pass. A head that can never 
 
 from typing import Final
 
+from scheduler.core.actions.targets import emptied_nodes, fits_at_once
 from scheduler.core.gang import is_satisfied
 from scheduler.core.model.rejections import BehindHead, ClusterEvent, FitErrors, Rejection
 from scheduler.core.model.resources import UNBOUND
+from scheduler.core.nodes.strategies.strategy import EVERYWHERE, RequestKey
 from scheduler.core.session import Session
 from trainer_kai.api.reasons import UnschedulableReason
 
@@ -30,6 +32,7 @@ class StrictQueues:
         self._queues: Final = session.snapshot.queues.strict
         self._heads: Final = session.heads
         self._heads.clear()
+        self._fits: Final[dict[RequestKey, bool]] = {}
 
     def has(self, row: int) -> bool:
         return self._session.snapshot.podgroups[row].queue in self._queues
@@ -66,7 +69,20 @@ class StrictQueues:
             return False
         details = rejection.details
         is_hopeless = isinstance(details, FitErrors) and not details.is_resolvable
-        return not is_hopeless and could_start(self._session, row)
+        return not is_hopeless and could_start(self._session, row) and self._fits_at_once(row)
+
+    def _fits_at_once(self, row: int) -> bool:
+        """Say whether its pods fit together when no pods of ours are there, if that is known."""
+        session, attempt = self._session, self._session.attempts[row]
+        if attempt.strategy is not EVERYWHERE or not all(
+            session.placer.ranking(it).has_no_relations and not session.nodes.devices.of[it]
+            for it, _ in attempt.signatures
+        ):
+            return True
+        if attempt.request_key not in self._fits:
+            empty = emptied_nodes(session.snapshot)
+            self._fits[attempt.request_key] = fits_at_once(session, attempt.signatures, empty)
+        return self._fits[attempt.request_key]
 
 
 def head_before(session: Session, row: int) -> BehindHead | None:
@@ -87,6 +103,7 @@ def _may_pass(session: Session, row: int) -> bool:
     attempts, podgroup = session.attempts, session.snapshot.podgroups[row]
     return (
         (podgroup.has_running and _lacks_members(session, row))
+        or (not podgroup.has_running and podgroup.workload in session.running_workloads)
         or attempts.has_reserved_places(row)
         or not attempts[row].fits_empty_cluster  # it does not start, and gets its own reason
         or session.nominated_podgroups.all_nominated(attempts[row].tasks)

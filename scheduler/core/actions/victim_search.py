@@ -166,34 +166,54 @@ class VictimSearch:
         )
 
     def _evict_and_place(self, candidates: CandidateVictims, checks: Checks) -> bool:
-        session = self._session
-        request = self.request
+        """Evict no more because of kept room: with fewer victims its place is taken."""
+        session, request = self._session, self.request
         for _ in range(2):
-            budgets = BudgetCheck(session.allowance)
-            has_budgets = candidates.respects_budgets and session.allowance.has_budgets
-            headroom = QueueHeadroom(
-                session.usage, lambda usage: session.refusal(usage, self._row) is not None
-            )
-            scenario = EvictionScenario(
-                request,
-                session.placer,
-                candidates,
-                (budgets, *checks()) if has_budgets else checks(),
-                headroom,
-            )
-            solution = solve_scenario(session, candidates.total, scenario)
-            self._refused_by.update(budgets.refused_by)
-            self._is_truncated = solution.is_truncated
-            if solution.ranks is None:
+            found, candidates = self._solve(request, candidates, checks)
+            if found is None:
                 return False
-            if place_on_kept_room(session, self._row):
-                return True
-            eviction_units = [scenario.eviction_units[rank] for rank in solution.ranks]
-            if self._carry_out(eviction_units):
-                return True
+            with kept_room_as_free(session, self._row) as is_released:
+                if is_released:
+                    if place_preemptor(session, self._row):
+                        return True
+                    fewer, candidates = self._solve(request, candidates, checks)
+                    if fewer is not None and self._count(fewer) < self._count(found):
+                        found = fewer
+                    else:
+                        session.kept.restore()
+                if self._carry_out(found):
+                    return True
             request = request._replace(reuses_placement=False)
-            candidates = candidates._replace(order=chain(scenario.eviction_units, candidates.order))
         return False
+
+    def _count(self, eviction_units: list[int]) -> int:
+        pool = self._session.victims().pool
+        return len({victim for unit in eviction_units for victim in pool.victims[unit]})
+
+    def _solve(
+        self, request: PreemptorRequest, candidates: CandidateVictims, checks: Checks
+    ) -> tuple[list[int] | None, CandidateVictims]:
+        """Return the units to evict, if there are any, and all candidates once more."""
+        session = self._session
+        budgets = BudgetCheck(session.allowance)
+        has_budgets = candidates.respects_budgets and session.allowance.has_budgets
+        headroom = QueueHeadroom(
+            session.usage, lambda usage: session.refusal(usage, self._row) is not None
+        )
+        scenario = EvictionScenario(
+            request,
+            session.placer,
+            candidates,
+            (budgets, *checks()) if has_budgets else checks(),
+            headroom,
+        )
+        solution = solve_scenario(session, candidates.total, scenario)
+        self._refused_by.update(budgets.refused_by)
+        self._is_truncated = solution.is_truncated
+        again = candidates._replace(order=chain(scenario.eviction_units, candidates.order))
+        if solution.ranks is None:
+            return None, again
+        return [scenario.eviction_units[rank] for rank in solution.ranks], again
 
     def _carry_out(self, eviction_units: list[int]) -> bool:
         session, pool = self._session, self._session.victims().pool
@@ -265,7 +285,7 @@ def preempt_for_each(
         allocation_count = len(session.allocations)
         known = failed_requests.get(request_key)
         if known is None or known[0] != allocation_count:
-            with own_room_as_free(session, row):
+            with without_kept_room(session, row):
                 failure = preempt_for(row)
             if failure is None:
                 continue
@@ -350,10 +370,18 @@ def place_preemptor(session: Session, row: int, request: PlacementRequest | None
 
 
 @contextmanager
-def own_room_as_free(session: Session, row: int) -> Iterator[None]:
-    """Let a search see what is kept for its PodGroup as free."""
+def without_kept_room(session: Session, row: int) -> Iterator[None]:
+    """Let the search of a PodGroup compare queues without what is kept.
+
+    What is kept for it is free for it. For others it stays in use, but its queue is not charged: no
+    pod of that queue is a victim because of it.
+    """
     kept = session.kept
-    is_released = kept.row == row and kept.release()
+    if kept.row != row:
+        with kept.uncharged():
+            yield
+        return
+    is_released = kept.release()
     yield
     if is_released and row in session.placed:
         kept.end()
@@ -361,20 +389,26 @@ def own_room_as_free(session: Session, row: int) -> Iterator[None]:
         kept.restore()
 
 
+@contextmanager
+def kept_room_as_free(session: Session, row: int) -> Iterator[bool]:
+    """Give up what is kept for another PodGroup than *row*, and keep what is left of it afterwards.
+
+    Say whether there is any.
+    """
+    kept = session.kept
+    is_released = kept.row != row and kept.release()
+    yield is_released
+    if is_released and not kept.is_held:
+        kept.restore()
+
+
 def place_on_kept_room(session: Session, row: int) -> bool:
     """Place a PodGroup where room is kept, if it fits without the victims that were found for it.
 
-    No pod is evicted because of room that is kept: it is kept no longer instead.
+    No pod is evicted because of room that is kept.
     """
-    kept = session.kept
-    if kept.row in (NONE, row) or not kept.release():
-        return False
-    if place_preemptor(session, row):
-        kept.gave_up.add(kept.row)
-        kept.end()
-        return True
-    kept.restore()
-    return False
+    with kept_room_as_free(session, row) as is_released:
+        return is_released and place_preemptor(session, row)
 
 
 def solve_scenario(session: Session, count: int, scenario: EvictionScenario) -> Solution:

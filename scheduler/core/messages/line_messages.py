@@ -1,12 +1,16 @@
 """What the line keeps: for the PodGroup that is next, and for those in whose way that is."""
 
 from datetime import UTC, datetime
+from typing import Final
 
 from scheduler.core.messages.amounts import amount_of_kind
 from scheduler.core.model.line import LineNote
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.snapshot import Snapshot
 from trainer_kai.api.text import first_listed, verb_form
+
+_MOST_NAMED: Final = 3
+_LAST: Final = 253_402_300_799  # the last second of the year 9999
 
 
 def line_sentence(snapshot: Snapshot, podgroup: int, note: LineNote) -> str:
@@ -16,19 +20,24 @@ def line_sentence(snapshot: Snapshot, podgroup: int, note: LineNote) -> str:
 
 def _own(snapshot: Snapshot, note: LineNote) -> str:
     names, queue = snapshot.nodes.names, snapshot.podgroups[note.podgroup].queue
-    nodes = first_listed([names[it.node] for it in note.nodes])
     there, needed = _gpus(note.gpus), _gpus(note.needed)
+    by_time: dict[int, list[str]] = {}
+    for it in sorted(note.nodes, key=lambda it: it.since):
+        by_time.setdefault(it.since, []).append(names[it.node])
+    kept = [
+        f"{first_listed(nodes)} {verb_form(len(nodes), 'are')} kept since {_time(since)}"
+        for since, nodes in [*by_time.items()][:_MOST_NAMED]
+    ]
     text = (
-        f"It is next in queue {snapshot.queues.names[queue]}: {nodes} "
-        f"{verb_form(len(note.nodes), 'are')} kept since {_time(note.since)}, "
+        f"It is next in queue {snapshot.queues.names[queue]}: {', '.join(kept)}, "
         f"{there.removesuffix(' GPU')} of {needed} {verb_form(note.needed // 1000, 'are')} there"
     )
     expected = [
         f"{names[it.node]} is expected free at {_time(it.free_at)} (enforced end)"
-        for it in note.nodes
+        for it in sorted((*note.nodes, *note.awaited), key=lambda it: it.free_at)
         if it.free_at
     ]
-    return "; ".join([text, *expected[:3]])
+    return "; ".join([text, *expected[:_MOST_NAMED]])
 
 
 def _of_another(snapshot: Snapshot, note: LineNote) -> str:
@@ -45,4 +54,4 @@ def _gpus(thousandths: int) -> str:
 
 
 def _time(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(min(seconds, _LAST), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

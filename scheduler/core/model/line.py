@@ -7,7 +7,7 @@ much is kept is not read from it: each plan finds that anew from what is free.
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-LEAST_TURN_S: Final = 600  # for which the next one stays it
+LEAST_TURN_S: Final = 600  # for which all that the next one needs may be kept
 MOST_BACK_OFF_S: Final = 24 * 3600
 
 
@@ -34,9 +34,13 @@ class LineRecord(NamedTuple):
         """Return for how long it has waited for room."""
         return (self.paused_at or now) - self.since - self.paused_s
 
-    def turn_s(self, now: int) -> int:
-        """Return for how long it may be the next one: as long as it had waited before."""
+    def earned_s(self, now: int) -> int:
+        """Return for how long all that it needs may be kept: as long as it had waited before."""
         return max(self.waited_s(self.next_since or now), LEAST_TURN_S)
+
+    def turn_s(self, now: int) -> int:
+        """Return for how long it may be the next one: while it is gathered about half is there."""
+        return 2 * self.earned_s(now)
 
     def not_next(self, now: int) -> "LineRecord":
         if not self.next_since:

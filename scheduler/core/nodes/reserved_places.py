@@ -116,6 +116,7 @@ class KeptRoom:
         self._wanted: list[WantedRoom] = []
         self._held: list[Places] = []
         self._charged: Amounts = (0, 0, 0)
+        self._is_charged = True
         self.is_held = False  # an attribute: it is asked for every attempt
         self.plan = KeptPlan()
         self.gave_up: Final[set[int]] = set()  # PodGroups for which nothing is kept any longer
@@ -169,6 +170,17 @@ class KeptRoom:
         if is_released:
             self._hold(held)
 
+    @contextmanager
+    def uncharged(self) -> Iterator[None]:
+        """Keep it without a charge."""
+        if self.is_held:
+            self._charge(-1)
+        self._is_charged = False
+        yield
+        self._is_charged = True
+        if self.is_held:
+            self._charge(1)
+
     @property
     def nodes(self) -> tuple[KeptNode, ...]:
         """Return the nodes of which GPUs are kept."""
@@ -190,6 +202,8 @@ class KeptRoom:
         return sums[0], sums[1], sums[2]
 
     def _charge(self, sign: int) -> None:
+        if not self._is_charged:
+            return
         podgroup, (cpu, memory, gpu) = self._snapshot.podgroups[self.row], self._charged
         self._usage.charge(
             podgroup.queue,

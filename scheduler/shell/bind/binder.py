@@ -130,8 +130,19 @@ class Binder:
                 self._command_queues.pop(commands.group, None)
 
     async def _execute(self, commands: PodGroupCommands, command_queue: _CommandQueue) -> None:
-        if commands.line_annotation is not None:
-            await self._write_line(commands.group, commands.line_annotation)
+        """Carry commands out; a place in the line ends only when all pods are bound."""
+        text = commands.line_annotation
+        ends_place = text == "" and bool(commands.binds)
+        if text is not None and not ends_place:
+            await self._write_line(commands.group, text)
+        failures = command_queue.failures
+        await self._carry_out(commands, command_queue)
+        if ends_place and command_queue.failures == failures:
+            await self._write_line(commands.group, "")
+        elif ends_place:
+            self._cache.assumed.forget_line(commands.group)
+
+    async def _carry_out(self, commands: PodGroupCommands, command_queue: _CommandQueue) -> None:
         if commands.reserve_annotation is not None and not await self._write_reservation(
             commands.group, commands.reserve_annotation
         ):

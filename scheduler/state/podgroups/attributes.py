@@ -52,7 +52,8 @@ from trainer_kai.policy.workloads.kinds import named_suspendable
 from trainer_kai.policy.workloads.workload import ObjectKey, Suspendable, Workload, Workloads
 
 _GRACE_S: Final = 30  # of the pods of a workload that is ended, by default
-_LAST_END: Final = 2**40  # a later one is none
+_LONGEST_S: Final = 10 * 365 * 24 * 3600  # a longer deadline is none
+_LAST_END: Final = 2**34  # as is a later end, in seconds since 1970
 _RELOCATING: Final = "the PodGroup is being relocated"
 _NANOSECONDS: Final = 10**9  # in a second
 _ON_NODE: Final = (RUNNING, RELEASING, STUCK_RELEASING)  # a terminating pod still counts
@@ -198,7 +199,9 @@ class Evictability:
         reverted: Mapping[ObjectKey, str],
         *,
         kueue: bool,
+        max_grace_s: int,
     ) -> None:
+        self._max_grace_s: Final = max_grace_s
         self._owners: Final = owners
         self._reverted: Final = reverted
         self._suspend_refusals: Final = suspend_refusals  # of those that could not be suspended
@@ -217,13 +220,16 @@ class Evictability:
     def ends_at(self, record: PodGroupRecord) -> int:
         """Return when the controller of a PodGroup will have ended it; 0 if no deadline says it.
 
-        The pods have their grace periods from then on; most have the default.
+        Its pods have their grace periods from then on.
         """
         found = controlling_suspendable(record.workload, self._owners)
-        if found is None or not found.deadline_s:
+        if found is None or not 0 < found.deadline_s < _LONGEST_S:
             return 0
         begin = epoch_s(found.deadline_from)
-        end = (begin or 0) + found.deadline_s + _GRACE_S
+        classes = [*record.pod_classes, *(it for it, _ in record.expected.values())]
+        graces = [it.spec.termination_grace_period_seconds for it in classes]
+        grace_s = max([_GRACE_S if it is None else it for it in graces], default=_GRACE_S)
+        end = (begin or 0) + found.deadline_s + min(grace_s, self._max_grace_s)
         return end if begin and end < _LAST_END else 0
 
     def non_evictable_reason(self, record: PodGroupRecord) -> str:

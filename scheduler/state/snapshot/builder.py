@@ -97,6 +97,7 @@ class SnapshotBuilder:
             cluster.suspend_refusals,
             cluster.reverted_suspensions,
             kueue=options.kueue,
+            max_grace_s=options.max_termination_grace_s,
         )
         self._access_rule: Final = QueueAccessRule(
             cluster.permits, options.default_access, needs_permission=options.needs_permission

@@ -63,7 +63,7 @@ UNREAD_FIELDS: Final[Mapping[str, str]] = {
     "enableServiceLinks ephemeralContainers hostAliases hostIPC hostPID hostUsers hostname "
     "hostnameOverride imagePullSecrets os readinessGates restartPolicy runtimeClassName "
     "schedulingGroup securityContext serviceAccount setHostnameAsFQDN "
-    "shareProcessNamespace subdomain terminationGracePeriodSeconds",
+    "shareProcessNamespace subdomain",
     "QueueSpec": "displayName",
     "QueueStatus": "conditions",
     "RuntimePatch": "time",

@@ -62,7 +62,7 @@ _PATTERNS: Final[tuple[tuple[UnschedulableReason, str, str], ...]] = (
                 r"It is next in queue .+?, ([\d.]+ of [\d.]+ GPU) (?:is|are) there",
                 "next in queue, {0} kept for it",
             ),
-            (reason, r"([\d.]+ GPU (?:is|are) idle but kept for \S+)", "{0}"),
+            (reason, r"GPU free.*?([\d.]+ GPU (?:is|are) idle but kept for \S+)", "{0}"),
             (reason, rf"^(\d+ of \d+) pods fits?; {_LACK}", "{0} pods fit, the next needs {1}"),
             (
                 reason,

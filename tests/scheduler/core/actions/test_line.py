@@ -240,7 +240,7 @@ def test_the_record_says_what_has_changed() -> None:
     assert change.record == record
     later = plan(builder.snapshot(now=NOW + 100, lines={3: record}), ALLOCATE)
     assert later.line == ()
-    assert later.line_at == NOW + 1000  # as long again as it had waited
+    assert later.line_at == NOW + 2000  # twice as long as it had waited
 
 
 def test_it_gives_up_with_a_back_off_that_doubles() -> None:
@@ -290,3 +290,51 @@ def test_nothing_is_kept_in_other_queues() -> None:
     answer = taken(builder, {})
     assert (answer.line, answer.line_note, answer.line_at) == ((), None, None)
     assert 4 in started(answer)
+
+
+def told(builder: Builder, lines: Mapping[int, LineRecord]) -> dict[int, str]:
+    """Return the messages of a plan, by PodGroup."""
+    snapshot = builder.snapshot(now=NOW, lines=dict(lines))
+    found = plan(snapshot, ALLOCATE).rejections
+    return {it.podgroup: rejection_message(snapshot, it) for it in found}
+
+
+def test_who_would_not_fit_without_kept_room_is_not_told_of_it() -> None:
+    """It lacks a CPU."""
+    builder = with_gang(*THREE_BUSY)
+    builder.nodes = [SnapshotNode(used_cpu=1)] * 4
+    builder.uniform_podgroup(1, signature(cpu=64), queue="team")
+    texts = told(builder, {3: waits()})
+    assert "node-3 is kept since" in texts[3]
+    assert "kept for" not in texts[4]
+
+
+def test_ends_of_nodes_on_which_nothing_is_there_yet_are_told() -> None:
+    """Also one that is too far away for a time."""
+    assert "node-1 is expected free at 1970-01-02T03:55:00Z" in told(planned(), {3: waits()})[3]
+    builder = cluster()
+    for node in range(3):
+        builder.running_podgroup([node], EIGHT, queue="team", ends_at=10**12)
+    builder.uniform_podgroup(2, EIGHT, queue="team")
+    assert "is expected free at 9999-12-31T23:59:59Z" in told(builder, {3: waits()})[3]
+
+
+def test_since_when_each_node_is_kept() -> None:
+    """Not since when the gang is next."""
+    held = {"nodes": (0,), "gpus": 4000, "at": NOW - 40, "nodes_since": (NOW - 40,)}
+    builder = with_gang((0, FOUR), (1, EIGHT), (2, EIGHT))
+    record = waits(next_since=NOW - 90)._replace(**held)
+    assert (
+        "node-0 is kept since 1970-01-02T03:46:00Z, node-3 is kept since 1970-01-02T03:46:40Z, "
+        "12 of 16 GPU are there"
+    ) in told(builder, {3: record})[3]
+
+
+def test_pods_that_exclude_each_other_get_a_node_each() -> None:
+    """They have the same port."""
+    one = signature(gpu=4, host_ports=(0,), conflicting_ports=(0,))
+    builder = cluster(5)
+    for node, gpus in enumerate((8, 8, 8, 5)):
+        builder.running_podgroup([node], signature(gpu=gpus), queue="team")
+    builder.uniform_podgroup(2, one, queue="team")
+    assert kept(taken(builder, {4: waits(request="team 2 8000")})) == {3: 3, 4: 4}

@@ -1,11 +1,12 @@
 """Queues in strict order: what waits for the head of its queue, and what passes it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from scheduler.core.messages.rejection_messages import rejection_message
-from scheduler.core.model.podgroup import PodSet
+from scheduler.core.model.podgroup import PodSet, SubGroupSet
 from scheduler.core.model.result import Plan
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
@@ -129,3 +130,37 @@ def test_the_message_names_the_head() -> None:
         "Queue team starts its PodGroups in strict order, and unit-1, which comes before it, waits "
         "(NoCapacity). It cannot start before unit-1 has started"
     )
+
+
+def of_two_shapes(builder: Builder) -> None:
+    """Add a gang of two pods of each of two shapes: each shape fits alone, and not both."""
+    first = builder.waiting_pods(2, EIGHT)
+    second = builder.waiting_pods(2, signature(gpu=8, cpu=2))
+    tree = SubGroupSet("", 2, (PodSet("a", 2, first), PodSet("b", 2, second)))
+    builder.podgroup(tree, queue="team")
+
+
+def of_all_cpus(builder: Builder) -> None:
+    """Add a gang of whole nodes, of which other pods than ours have one CPU each."""
+    builder.uniform_podgroup(2, signature(gpu=8, cpu=64), queue="team")
+
+
+@pytest.mark.parametrize("add", [of_two_shapes, of_all_cpus])
+def test_what_never_fits_is_no_head(add: Callable[[Builder], None]) -> None:
+    """On three nodes."""
+    queues = [SnapshotQueue("team", quota=24, is_strict=True)]
+    builder = Builder([SnapshotNode(used_cpu=1)] * 3, queues)
+    add(builder)
+    builder.uniform_podgroup(1, TWO, queue="team")
+    assert {it.podgroup for it in plan(builder.snapshot(), POLICIES).allocations} == {1}
+
+
+def test_a_later_stage_of_a_running_workload_passes_the_head() -> None:
+    """The head needs what the first stage holds, until the second one has run."""
+    queues = [SnapshotQueue("team", quota=16, is_strict=True)]
+    builder = Builder([SnapshotNode()] * 2, queues)
+    stage = {"queue": "team", "is_preemptible": False, "workload": "TrainJob ns/t"}
+    builder.running_podgroup([0], TWO, **stage)
+    builder.uniform_podgroup(1, TWO, **stage)
+    builder.uniform_podgroup(2, EIGHT, queue="team", priority=60)
+    assert {it.podgroup for it in plan(builder.snapshot(), POLICIES).allocations} == {1}

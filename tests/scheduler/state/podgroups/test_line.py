@@ -84,6 +84,16 @@ def test_a_place_of_a_podgroup_that_waits_for_nothing_is_removed() -> None:
     )
 
 
+def test_without_pods_the_back_off_stays() -> None:
+    """Otherwise a TrainJob that is suspended and resumed would wait for nothing."""
+    tried = text(tries=2, againAt=NOW + 900, nextSince=SINCE)
+    meta = {"annotations": {"trainer-kai.dev/line": tried}}
+    (paused,) = encoded(None, group("idle", meta=meta)).outdated_lines.values()
+    assert json.loads(paused) == json.loads(text(tries=2, againAt=NOW + 900, pausedAt=NOW))
+    meta = {"annotations": {"trainer-kai.dev/line": paused}}
+    assert not encoded(None, group("idle", meta=meta)).outdated_lines
+
+
 # an annotation -> what is read of it
 READ: list[Case[str, LineRecord | None]] = [
     Case(

@@ -197,6 +197,11 @@ DEADLINES: list[Case[dict[str, Any], int]] = [
         {"metadata": _MADE, "spec": {"activeDeadlineSeconds": 2**62}},
         0,
     ),
+    Case(
+        "as is one in thousands of years",
+        {"metadata": _MADE, "spec": {"activeDeadlineSeconds": 10**12}},
+        0,
+    ),
 ]
 
 
@@ -208,6 +213,28 @@ def test_the_end_by_a_deadline(case: Case[dict[str, Any], int]) -> None:
         job = {**job, part: {**job.get(part, {}), **fields}}
     found = podgroup_of(encode_objects(node("a"), queue("borrower"), job, *others), "pg-t")
     assert found.ends_at == (NOW + case.want if case.want else 0)
+
+
+# grace period in seconds -> how much of it comes on top
+GRACES: list[Case[int, int]] = [
+    Case("none", 0, 0),
+    Case("an hour", _HOUR, _HOUR),
+    Case("more than the most that counts", 2**40, _HOUR),
+]
+
+
+@pytest.mark.parametrize("case", GRACES, ids=ids)
+def test_the_grace_period_of_its_pods_comes_after_a_deadline(case: Case[int, int]) -> None:
+    """They are there until then."""
+    job, *others = trainjob("t", "a")
+    job = {**job, "metadata": {**job["metadata"], **_MADE}}
+    job = {**job, "spec": {**job["spec"], "activeDeadlineSeconds": 7200}}
+    grace = {"terminationGracePeriodSeconds": case.given}
+    others = [
+        {**it, "spec": {**it["spec"], **grace}} if it["kind"] == "Pod" else it for it in others
+    ]
+    found = podgroup_of(encode_objects(node("a"), queue("borrower"), job, *others), "pg-t")
+    assert found.ends_at == NOW + _HOUR + case.want
 
 
 def test_the_deadline_of_a_job_counts_from_its_start() -> None:

@@ -64,6 +64,18 @@ SHORT: list[Case[tuple[str, str], str]] = [
         "16 GPU are idle but kept for default/lim",
     ),
     Case(
+        "what it lacks comes before what is kept for another one",
+        (
+            "NoCapacity",
+            (
+                "A pod requests 64 CPU, and none of the 4 nodes has 64 CPU free: 4 nodes have too "
+                "little free (at most 62 CPU on one node). It can start when one of the nodes has "
+                "64 CPU free. 8 GPU are idle but kept for default/lim since 2026-01-01T00:00:00Z"
+            ),
+        ),
+        "needs 64 CPU; at most 62 CPU on one node",
+    ),
+    Case(
         "a quota",
         (
             "NonPreemptibleOverQuota",
