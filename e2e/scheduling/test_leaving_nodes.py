@@ -1,6 +1,7 @@
 """Gangs on nodes that leave the cluster are moved once and whole; nothing counts as a failure."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Final
 
@@ -11,12 +12,13 @@ from e2e.cluster.nodes import NodeShape
 from e2e.cluster.patience import until
 from e2e.cluster.resources import NODES, PODS, Obj
 from e2e.cluster.timeline import State
-from e2e.fixtures.install import BUDGETS, PODGROUPS
+from e2e.fixtures.install import BUDGETS, PODGROUPS, apply
 from e2e.fixtures.installation import Installation
-from e2e.fixtures.podgroups import pods_in
+from e2e.fixtures.podgroups import PODGROUP, pods_in
 from e2e.fixtures.trainjobs import (
     WATCHED,
     Job,
+    bare_pod,
     events_of,
     failures,
     on_nodes,
@@ -138,6 +140,39 @@ async def test_kubectl_drains_a_node_with_all_of_a_gang(own_installation: Instal
         await seen.settle()
         assert suspensions(seen.history(), "gang") == 1
         assert failures(seen.state, "gang") == (0, 0)
+
+
+async def test_pods_that_nothing_suspends(own_installation: Installation) -> None:
+    """All pods of the gang are deleted; of the other PodGroup one pod is enough, and both stay."""
+    cluster = own_installation.cluster
+    async with cluster.timeline(PODS, PODGROUPS, namespace="room") as seen:
+        for name, minimum, gpus in (("gang", 2, 5), ("elastic", 1, 3)):
+            metadata = {"namespace": "room", "name": name}
+            spec = {"minMember": minimum, "queue": _QUEUE}
+            kind = {"apiVersion": PODGROUPS.api_version, "kind": PODGROUPS.kind}
+            await apply(cluster, {**kind, "metadata": metadata, "spec": spec})
+            for number in range(2):
+                pod = bare_pod("room", f"{name}-{number}", _QUEUE, gpus)
+                pod["metadata"]["annotations"] = {PODGROUP: name}
+                await cluster.api.create(pod)
+        await seen.until(
+            lambda state: _placed(state, "gang") == _placed(state, "elastic") == 2, "all run"
+        )
+        node = min(_node(it) for it in pods_in(seen.state))
+        taint = {"spec": {"taints": [_TAINTS["autoscaler"]]}}
+        await cluster.api.merge(NODES, None, node, taint)
+        await seen.until(lambda state: not _placed(state, "gang"), "the gang has gone", _MOVED_S)
+        await seen.settle()
+        assert _placed(seen.state, "elastic") == 2
+        (group,) = [it for it in seen.objects(PODGROUPS) if it["metadata"]["name"] == "gang"]
+    evicted = json.loads(group["metadata"]["annotations"]["trainer-kai.dev/last-eviction"])
+    assert (evicted["action"], evicted["rule"]) == ("nodeleaving", "40h")
+    assert evicted["moved"]["count"] == 1
+
+
+def _placed(state: State, group: str) -> int:
+    pods = [it for it in pods_in(state) if it["metadata"]["annotations"].get(PODGROUP) == group]
+    return sum(bool(_node(it)) and "deletionTimestamp" not in it["metadata"] for it in pods)
 
 
 async def _is_counted(cluster: Cluster, pods: int) -> bool:
