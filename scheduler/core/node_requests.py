@@ -13,6 +13,7 @@ from typing import Final
 
 from scheduler.core.gang import NONE_ASSIGNED, Tasks, pending_after, tasks_to_allocate
 from scheduler.core.model.node_request import (
+    MOST_ASKING,
     LackingPods,
     NodeRefusal,
     NodeRequest,
@@ -29,6 +30,7 @@ from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage, charged
 from trainer_kai.api.reasons import UnschedulableReason
 
+_MANY: Final = NodeRefusal(RefusalCause.MANY)
 _CAPACITY_REASONS: Final = frozenset(
     {
         UnschedulableReason.NO_NODE_MATCHES,
@@ -76,8 +78,13 @@ def node_requests(
     waiting.sort(
         key=lambda it: (it.podgroup not in asking, -podgroups[it.podgroup].priority, it.podgroup)
     )
+    number = 0
     for it in waiting:
-        found[it.podgroup] = _request(snapshot, it, bounds)
+        if number == MOST_ASKING:
+            found[it.podgroup] = NodeRequest(it.podgroup, (), refusal=_MANY)
+            continue
+        found[it.podgroup] = request = _request(snapshot, it, bounds)
+        number += bool(request.pods)
     return found
 
 

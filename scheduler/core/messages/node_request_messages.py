@@ -4,7 +4,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from scheduler.core.messages.amounts import amount_of_kind
-from scheduler.core.model.node_request import LackingPods, NodeRefusal, RefusalCause
+from scheduler.core.model.node_request import (
+    MOST_ASKING,
+    LackingPods,
+    NodeRefusal,
+    RefusalCause,
+)
 from scheduler.core.model.resources import RESOURCE_KINDS, ResourceKind
 from scheduler.core.model.snapshot import Snapshot
 
@@ -41,6 +46,8 @@ def refusal_text(snapshot: Snapshot, refusal: NodeRefusal) -> str:
                 f"its pods have to be in one domain of level {refusal.level}, and an autoscaler "
                 "does not know where a new node will be"
             )
+        case RefusalCause.MANY:
+            return f"{MOST_ASKING} PodGroups that come before it ask already"
         case RefusalCause.SHARE:
             return "its pods request shares of GPUs, of which an autoscaler sees nothing"
     name = snapshot.queues.names[refusal.queue]

@@ -1,9 +1,11 @@
 """What a PodGroup that waits for room on nodes asks of an autoscaler, or why it asks for none."""
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from scheduler.core.model.resources import NONE, Amounts
+
+MOST_ASKING: Final = 2000  # PodGroups: no autoscaler adds nodes for more of them at once
 
 
 class RefusalCause(Enum):
@@ -14,6 +16,7 @@ class RefusalCause(Enum):
     DELAY = "delay"  # it evicts others when its preemption delay is over
     DOMAIN = "domain"  # its pods have to be in one domain
     SHARE = "share"  # its pods request shares of GPUs
+    MANY = "many"  # as many as may ask at once come before it
 
 
 class NodeRefusal(NamedTuple):

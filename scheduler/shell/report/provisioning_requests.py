@@ -66,7 +66,6 @@ class ProvisioningRequests:
         self._wake = wake
         self._log = log
         self._is_synced = False
-        self._has_plan = False  # before the first one every request seems not to be needed
         self._existing: dict[Key, dict[str, ProvisioningRequest]] = {}  # by PodGroup and name
         self._asks: Mapping[Key, NodeAsk] = NO_ASKS
         self._pods: Mapping[Key, tuple[Key, ...]] = {}
@@ -126,9 +125,6 @@ class ProvisioningRequests:
         """Take what PodGroups ask for after a plan."""
         before, self._pods, self._asks = self._pods, report.requested, report.asks
         self._waiting = report.podgroups.keys()
-        if not self._has_plan:
-            self._has_plan = True
-            before = dict.fromkeys(self._existing, ())
         for group in before.keys() | self._pods.keys():
             if before.get(group) != self._pods.get(group):
                 self._queue.add(group)
@@ -146,7 +142,7 @@ class ProvisioningRequests:
 
     async def _reconcile(self, key: Key) -> Requeue | None:
         group = self._cache.cluster.pod_groups.get(key)
-        if group is None or not (self._is_synced and self._has_plan):
+        if group is None or not self._is_synced:
             return None  # the API server deletes them with their owner
         ask = self._asks.get(key) if self._pods.get(key) else None
         existing = [*self._existing.get(key, {}).values()]

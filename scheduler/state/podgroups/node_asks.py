@@ -249,7 +249,8 @@ def ask_annotation(ask: NodeAsk) -> str:
 
 def is_same_ask(annotation: str | None, ask: NodeAsk) -> bool:
     """Say whether an annotation is of this ask; new numbers alone are not written."""
-    kept = _read_ask(annotation, ask.since + _MAX_PAUSE_S) if annotation else None
+    latest = max(ask.since, ask.released_at) + _MAX_PAUSE_S
+    kept = _read_ask(annotation, latest) if annotation else None
     if kept is None:
         return False
     return (kept.since, kept.released_at, kept.attempts) == (

@@ -45,7 +45,7 @@ def test_a_cluster_needs_neither_helm_nor_kube_scheduler() -> None:
     """They are built for what asks for them."""
     cluster = set(ensure_built().programs)
 
-    operators = {"ray-operator", "training-operator"}  # for a soak
+    operators = {"ray-operator", "training-operator", "karpenter"}  # for a soak
     assert all_recipes().keys() - cluster - operators == {"kube-scheduler", "helm"}
     assert ensure_built("helm").programs.keys() - cluster == {"helm"}
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+import pytest
+
 from scheduler.core.messages.node_request_messages import lacking_pods_text, refusal_text
 from scheduler.core.model.node_request import NodeRequest
 from scheduler.core.node_requests import node_requests
@@ -153,3 +155,13 @@ def test_a_volume_that_is_missing_asks_for_no_node() -> None:
     found = requests_of(encode_objects(node("a"), claim, group("g"), waits))
 
     assert found == {}
+
+
+def test_only_so_many_podgroups_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant may have tens of thousands wait."""
+    monkeypatch.setattr("scheduler.core.node_requests.MOST_ASKING", 1)
+    encoded = encode_objects(node("a", gpu=0), *gang("g", 2), *gang("gg", 2), *gang("ggg", 2))
+    found = requests_of(encoded)
+
+    assert asking(found) == {"g": 2}
+    assert why_not(encoded, found["ggg"]) == "2000 PodGroups that come before it ask already"

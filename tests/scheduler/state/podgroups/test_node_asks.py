@@ -111,6 +111,8 @@ def test_the_record_says_again_what_was_asked() -> None:
         assert read_asks([podgroup], NOW + 900) == {_KEY: ask}
         assert is_same_ask(ask_annotation(ask), ask)
     assert not is_same_ask(ask_annotation(after(None, 0)), released)
+    late = released._replace(released_at=NOW + 10**6, again_at=NOW + 10**6 + 600)
+    assert is_same_ask(ask_annotation(late), late)
     assert is_same_ask(ask_annotation(after(None, 0)), after(None, 0)._replace(came=2))
 
 

@@ -38,6 +38,7 @@ from trainer_kai.cli.commands.doctor.facts import (
     other_scheduler_objects,
     parse_time,
     require,
+    scheduler_setting,
     settings_of,
     warning,
     webhook_setting,
@@ -184,6 +185,19 @@ def check_settings(facts: InstallationFacts, _: object) -> Findings:
     ]
     where = f"no Deployment in {facts.installation.namespace} shows settings"
     yield ok("; ".join(shown) or where)
+    if scheduler_setting(facts, "AUTOSCALING_ENABLED", "false").lower() == "true":
+        yield from _check_autoscaling(facts)
+
+
+def _check_autoscaling(facts: InstallationFacts) -> Findings:
+    if webhook_setting(facts, "ADMISSION_CLUSTER", "fixed") == "fixed":
+        observed = "autoscaling.enabled is true for the scheduler, admission.cluster fixed for the"
+        remedy = "set admission.cluster to grows: else TrainJobs may be denied for present nodes"
+        yield warning(f"{observed} webhook", remedy)
+    yield ok(
+        "gangs ask an autoscaler for nodes; Karpenter ignores pods with ResourceClaims unless it"
+        " runs with --ignore-dra-requests=false"
+    )
 
 
 def _settings_text(process: str, deployment: Obj) -> str:

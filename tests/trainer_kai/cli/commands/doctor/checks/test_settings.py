@@ -61,3 +61,18 @@ def test_what_is_shown(case: Case[list[Obj], str]) -> None:
     )
     assert state == "ok"
     assert text.startswith(case.want)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "states"), [("grows", ["ok", "ok"]), ("fixed", ["ok", "warning", "ok"])]
+)
+def test_what_autoscaling_needs(cluster: str, states: list[str]) -> None:
+    """The webhook would deny TrainJobs for nodes that are yet to come."""
+    given = [
+        deployment(SCHEDULER, TRAINER_KAI_AUTOSCALING_ENABLED="true"),
+        deployment(WEBHOOK, TRAINER_KAI_ADMISSION_CLUSTER=cluster),
+    ]
+    found = check_results(healthy_installation()._replace(deployments=given), "settings")
+
+    assert [state for state, _ in found] == states
+    assert "--ignore-dra-requests=false" in found[-1][1]
