@@ -22,6 +22,7 @@ The recorder sends it:
 3. Where an Event may not or cannot be made (no permission, no namespace any more) it is dropped;
    the first one of each namespace is logged.
 4. When the service is cancelled it sends what waits, for as long as its grace.
+5. A new Event waits while `is_busy` says that more urgent writes are sent, for ten seconds at most.
 
 These are Events of the core group with a count, as KAI and the controllers of Kubernetes write
 them: `kubectl describe` and `kubectl get events` show count and age of these, and the message of an
@@ -64,6 +65,8 @@ _COMBINED: Final = "(combined from similar events): "
 _LONGEST_NAME: Final = 230  # characters of the object's name in that of its Event
 _FIRST_WAIT_S: Final = 0.5
 _LONGEST_WAIT_S: Final = 60.0
+_BUSY_POLL_S: Final = 0.5
+_MAX_BUSY_S: Final = 10.0  # that a new Event waits while more urgent writes are sent
 _LOGGED: Final = 1000  # namespaces for which the first failure is logged
 
 
@@ -336,6 +339,8 @@ class EventRecorder:
         self._rate_limit = TokenBucket(settings.burst, 1 / settings.per_s)
         self._backoff = Backoff(_FIRST_WAIT_S, _LONGEST_WAIT_S, random.random)
         self._has_waiting = asyncio.Event()
+        self.is_busy: Callable[[float], bool] = lambda _now_s: False
+        """Says of a moment, in monotonic seconds, whether new Events had better wait."""
         self._logged: set[tuple[str, str]] = set()
 
     def post(
@@ -362,16 +367,23 @@ class EventRecorder:
             while True:
                 await self._has_waiting.wait()
                 self._has_waiting.clear()
-                await self._send_all()
+                await self._send_all(may_wait=True)
         except asyncio.CancelledError:
             await self._send_rest()
             raise
 
-    async def _send_all(self) -> None:
+    async def _send_all(self, *, may_wait: bool = False) -> None:
         while (event := self._correlator.first()) is not None:
+            while may_wait and self._had_better_wait(event):
+                await self._clock.sleep(_BUSY_POLL_S)
             while (wait_s := self._rate_limit.take(self._clock.monotonic_s())) > 0:
                 await self._clock.sleep(wait_s)
             await self._clock.sleep(await self._send(event))
+
+    def _had_better_wait(self, event: CorrelatedEvent) -> bool:
+        if event.exists or not self.is_busy(self._clock.monotonic_s()):
+            return False
+        return (self._clock.now() - event.first).total_seconds() < _MAX_BUSY_S
 
     async def _send_rest(self) -> None:
         sending = asyncio.create_task(self._send_all(), name="send last events")

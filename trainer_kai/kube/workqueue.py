@@ -16,7 +16,7 @@ The contract of `WorkQueue`:
 
 It does not interpret keys, and reads no clock but its own. `WorkQueueState` knows which keys are
 ready, and `Backoff` how long each waits; both are pure, and everything here that waits uses the
-latter.
+latter. `RecentWrites` knows whether writes that can wait had better do so.
 """
 
 import asyncio
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger  # too slow for commands, which use Backoff
 
 K = TypeVar("K", bound=Hashable)
+_MANY_WRITES: Final = 10
+_RECENTLY_S: Final = 2.0
 _EARLY_S: Final = 1e-6  # timers have another resolution than clocks
 _STALE: Final = 64  # outdated entries of the heap before it is rebuilt
 _WARN_FROM_TRY: Final = 3  # an outage of seconds is no reason for a warning
@@ -95,6 +97,22 @@ class _NoMetrics:
 
     def retried(self) -> None:
         pass
+
+
+class RecentWrites:
+    """Whether many writes were sent lately, so that less urgent ones had better wait.
+
+    A monotonic clock gives the times.
+    """
+
+    def __init__(self) -> None:
+        self._sent_s: Final[deque[float]] = deque(maxlen=_MANY_WRITES)
+
+    def note(self, now_s: float) -> None:
+        self._sent_s.append(now_s)
+
+    def are_many(self, now_s: float) -> bool:
+        return len(self._sent_s) == _MANY_WRITES and now_s - self._sent_s[0] < _RECENTLY_S
 
 
 class Backoff:

@@ -28,7 +28,7 @@ from trainer_kai.kube.process.tasks import cancel_all
 from trainer_kai.kube.rest.request import DeleteOptions, ListTarget, Selection, WriteOptions
 from trainer_kai.kube.rest.response import Conflict, NotFound
 from trainer_kai.kube.watch import Delta, DeltaType, Watch
-from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
+from trainer_kai.kube.workqueue import RecentWrites, Requeue, WorkQueue, WorkQueueSettings
 from trainer_kai.podgrouper.other_kinds import OtherKinds
 from trainer_kai.podgrouper.plan import GroupingPlan, ObservedState, PodAssignment, plan
 from trainer_kai.podgrouper.store import PodgrouperStore
@@ -65,6 +65,8 @@ class Podgrouper:
     ) -> None:
         self._rules = rules
         self._recorder = recorder
+        self._recent_writes = RecentWrites()
+        recorder.is_busy = self._recent_writes.are_many  # pods wait for PodGroups, not for Events
         self._metrics = metrics
         self._log = log
         self._store = PodgrouperStore(counts=rules.mode == "external")
@@ -235,6 +237,7 @@ class Podgrouper:
     async def apply(self, client: Client, fields: ManifestFields) -> None:
         key = Key(fields["metadata"]["namespace"], fields["metadata"]["name"])
         self._applying[key] = True
+        self._recent_writes.note(client.clock.monotonic_s())
         try:
             applied = await client.apply(WATCHED_PODGROUPS, key, fields, _APPLY)
         finally:

@@ -391,6 +391,33 @@ async def test_the_pace_of_all_together() -> None:
     await harness.clock.advance(0)
 
 
+async def test_new_events_wait_for_more_urgent_writes(harness: RecorderHarness) -> None:
+    """For ten seconds at most; what an Event counts does not wait, and a stop waits for nothing."""
+    busy_until_s = 4.0
+    harness.recorder.is_busy = lambda now_s: now_s < busy_until_s
+    harness.recorder.post(POD, "Waiting", "x")
+    await harness.clock.advance(3.9)
+    assert harness.attempts == []
+    await harness.clock.advance(0.6)
+    assert len(harness.attempts) == 1
+
+    busy_until_s = 1000.0
+    harness.recorder.post(POD, "Waiting", "x")
+    await harness.clock.advance(0.1)
+    assert harness.counted == [("x", 2)]
+    harness.recorder.post(POD, "Waiting", "y")
+    await harness.clock.advance(9.9)
+    assert harness.counted == [("x", 2)]
+    await harness.clock.advance(0.6)
+    assert harness.counted == [("x", 2), ("y", 1)]
+
+    harness.recorder.post(POD, "Waiting", "z")
+    await harness.clock.advance(0.1)
+    harness.running.cancel()
+    await harness.clock.advance(0.1)
+    assert harness.counted[2:] == [("z", 1)]
+
+
 async def test_what_is_left_out_is_counted(harness: RecorderHarness) -> None:
     """It raises nothing; the count shows it."""
     recorder = EventRecorder(

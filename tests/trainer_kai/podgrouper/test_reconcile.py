@@ -16,7 +16,9 @@ from tests.trainer_kai.podgrouper.running_podgrouper import (
     straggler,
     trainjob,
 )
+from trainer_kai.kube import events
 from trainer_kai.kube.rest.response import ApiResponse
+from trainer_kai.kube.workqueue import RecentWrites
 from trainer_kai.podgrouper import reconcile
 
 
@@ -141,6 +143,23 @@ async def test_podgroups_of_many_jobs_are_written_at_the_same_time() -> None:
     async with grouping(cluster):
         await cluster.until("podgroups", 30)
         cluster.hold_answers.set()
+
+
+async def test_events_wait_while_many_podgroups_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pods wait for PodGroups, and nothing waits for an Event."""
+    is_busy = [True]
+    monkeypatch.setattr(RecentWrites, "are_many", lambda *_: is_busy[0])
+    monkeypatch.setattr(events, "_MAX_BUSY_S", 1e9)
+    cluster = FakeApiServer()
+    cluster.lists["jobs"] = [batch_job("train")]
+    async with grouping(cluster):
+        await cluster.until("podgroups", 1)
+        await cluster.until_seen()
+        assert cluster.writes_of("events") == []
+        is_busy[0] = False
+        await cluster.until("events", 1)
 
 
 async def test_kinds_that_are_not_served_stop_nothing() -> None:
