@@ -391,9 +391,8 @@ class KaiSettings(_Model):
 class KeptRoomSettings(_Model):
     """What keeping room for large PodGroups may cost, in queues with the order `reserve`."""
 
-    after_s: int = Field(default=1800, ge=0)
-    """The time in seconds for which a PodGroup waits for room without a break before room is kept
-    for it."""
+    after_s: int = Field(default=1800, ge=1)
+    """The time in seconds for which a PodGroup waits for room in all before room is kept for it."""
 
     max_percent: int = Field(default=10, ge=0, le=100)
     """How much of the GPUs of the cluster is kept at most, in percent, unless the ends of running
@@ -401,7 +400,7 @@ class KeptRoomSettings(_Model):
 
     back_off_s: int = Field(default=1800, ge=1)
     """The time in seconds for which nothing is kept for a PodGroup that has given up; each time it
-    is twice as long."""
+    is twice as long, at most a day."""
 
 
 class LeavingNodeSettings(_Model):

@@ -321,7 +321,7 @@ def test_ends_of_nodes_on_which_nothing_is_there_yet_are_told() -> None:
 
 def test_since_when_each_node_is_kept() -> None:
     """Not since when the gang is next."""
-    held = {"nodes": (0,), "gpus": 4000, "at": NOW - 40, "nodes_since": (NOW - 40,)}
+    held: dict[str, Any] = {"nodes": (0,), "gpus": 4000, "at": NOW - 40, "nodes_since": (NOW - 40,)}
     builder = with_gang((0, FOUR), (1, EIGHT), (2, EIGHT))
     record = waits(next_since=NOW - 90)._replace(**held)
     assert (

@@ -68,8 +68,9 @@ def test_no_more_is_evicted_than_without_kept_room(
     assert (evicted(beside), kept(beside)) == case.want
     assert evicted(without) == evicted(beside)
     records = {it.podgroup: it.record for it in beside.line}
-    assert records[gang] is not None
-    assert (records[gang].tries, records[gang].again_at) == (5, 0)
+    record = records[gang]
+    assert record is not None
+    assert (record.tries, record.again_at) == (5, 0)
 
 
 def exposed(nodes: Sequence[SnapshotNode]) -> tuple[Builder, int]:

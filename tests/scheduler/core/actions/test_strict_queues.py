@@ -159,7 +159,7 @@ def test_a_later_stage_of_a_running_workload_passes_the_head() -> None:
     """The head needs what the first stage holds, until the second one has run."""
     queues = [SnapshotQueue("team", quota=16, is_strict=True)]
     builder = Builder([SnapshotNode()] * 2, queues)
-    stage = {"queue": "team", "is_preemptible": False, "workload": "TrainJob ns/t"}
+    stage: dict[str, Any] = {"queue": "team", "is_preemptible": False, "workload": "TrainJob ns/t"}
     builder.running_podgroup([0], TWO, **stage)
     builder.uniform_podgroup(1, TWO, **stage)
     builder.uniform_podgroup(2, EIGHT, queue="team", priority=60)

@@ -8,12 +8,9 @@ value counts as `best-effort`.
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import NamedTuple
-
-from trainer_kai.api.names import QUEUE_ORDER
 
 
-class QueueingOrder(StrEnum):
+class StartOrder(StrEnum):
     """The default first."""
 
     BEST_EFFORT = "best-effort"
@@ -21,24 +18,15 @@ class QueueingOrder(StrEnum):
     STRICT = "strict"
 
 
-class EffectiveQueueingOrder(NamedTuple):
-    order: QueueingOrder = QueueingOrder.BEST_EFFORT
-    decided_by: str = ""  # the queue with the annotation: itself or an ancestor
-
-    def __str__(self) -> str:
-        return f"annotation {QUEUE_ORDER}: {self.order} of queue {self.decided_by}"
-
-
-def effective_queueing_order(
+def effective_start_order(
     queue: str, parent_of: Callable[[str], str], annotation_of: Callable[[str], str | None]
-) -> EffectiveQueueingOrder:
+) -> StartOrder:
     """Return the order of the nearest queue that has one; a circle of queues ends the search."""
     visited: set[str] = set()
     while queue and queue not in visited:
         text = annotation_of(queue)
         if text is not None:
-            order = QueueingOrder(text) if text in {*QueueingOrder} else QueueingOrder.BEST_EFFORT
-            return EffectiveQueueingOrder(order, queue)
+            return StartOrder(text) if text in {*StartOrder} else StartOrder.BEST_EFFORT
         visited.add(queue)
         queue = parent_of(queue)
-    return EffectiveQueueingOrder()
+    return StartOrder.BEST_EFFORT
