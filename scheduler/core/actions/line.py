@@ -196,7 +196,7 @@ class _Candidates:
         self._now: Final = session.snapshot.now
         self._shapes: Final = _Shapes(session)
         self._room: NodeRoom | None = None
-        self._hopeless: Final[set[_Key]] = set()  # requests for which nothing can be kept now
+        self._known: Final[dict[_Key, Targets | None]] = {}  # of those for which nothing is kept
 
     @property
     def next(self) -> _Candidate | None:
@@ -241,30 +241,34 @@ class _Candidates:
     def _candidate(self, row: int) -> _Candidate | None:
         """Return where room could be kept for a PodGroup.
 
-        None if it would not start on it: a pod of it is beyond the share now, other pods than ours
-        are in the way, or it needs more than the cap and one node and its start cannot be planned
-        as long as it may be the next one.
+        None if it would not start on it: its queues have their shares and keep them, other pods
+        than ours are in the way, or it needs more than the cap and one node and its start cannot be
+        planned as long as it may be the next one.
         """
-        key, record = self._shapes.key(row), self._session.snapshot.lines[row]
-        if key in self._hopeless and not record.nodes:
-            return None
-        found = self._found(row, record)
-        if found is None:
-            self._hopeless.add(key)
-        return found
-
-    def _found(self, row: int, record: LineRecord) -> _Candidate | None:
-        session, attempt = self._session, self._session.attempts[row]
-        self._room = self._room or node_room(session)
-        targets = targets_of(session, attempt.signatures, self._room, record.nodes)
-        if targets is None or not _may_be_kept(session, row, targets):
+        session, record = self._session, self._session.snapshot.lines[row]
+        key = self._shapes.key(row)
+        if record.nodes:
+            targets = self._targets(row, record)
+        elif key in self._known:
+            targets = self._known[key]
+        else:
+            targets = self._known[key] = self._targets(row, record)
+        if targets is None:
             return None
         end = (record.next_since or self._now) + record.turn_s(self._now)
         planned_at = targets.planned_at if targets.planned_at <= end else 0
         most = _cap(session) + _largest_node(session.snapshot)
-        if not planned_at and attempt.amounts[_GPU] > most:
+        if not planned_at and session.attempts[row].amounts[_GPU] > most:
             return None
         return _Candidate(row, targets, planned_at)
+
+    def _targets(self, row: int, record: LineRecord) -> Targets | None:
+        session = self._session
+        self._room = self._room or node_room(session)
+        signatures = session.attempts[row].signatures
+        targets = targets_of(session, signatures, self._room, record.nodes)
+        is_enough = targets is not None and _may_be_kept(session, row, targets)
+        return targets if is_enough else None
 
 
 class _Records:

@@ -101,6 +101,9 @@ class KeptPlan(NamedTuple):
     awaited: Mapping[int, int] = MappingProxyType({})  # by node, when its part there is free
 
 
+_NOT_KNOWN: Final = KeptPlan()
+
+
 class KeptRoom:
     """Room that is kept for the PodGroup that is next in the line, and charged to its queue.
 
@@ -118,14 +121,14 @@ class KeptRoom:
         self._charged: Amounts = (0, 0, 0)
         self._is_charged = True
         self.is_held = False  # an attribute: it is asked for every attempt
-        self.plan = KeptPlan()
+        self.plan = _NOT_KNOWN
         self.gave_up: Final[set[int]] = set()  # PodGroups for which nothing is kept any longer
 
     def keep(
         self,
         row: int,
         wanted: Sequence[WantedRoom],
-        when: KeptPlan = KeptPlan(),  # noqa: B008
+        when: KeptPlan = _NOT_KNOWN,
     ) -> None:
         self.row, self._wanted, self.plan = row, [*wanted], when
         self.restore()
@@ -133,7 +136,7 @@ class KeptRoom:
     def end(self) -> None:
         """Keep nothing any longer in this plan."""
         self.release()
-        self.row, self._wanted, self.plan = NONE, [], KeptPlan()
+        self.row, self._wanted, self.plan = NONE, [], _NOT_KNOWN
 
     def release(self) -> bool:
         """Give the room up for an attempt; say whether there was any."""

@@ -66,7 +66,7 @@ from trainer_kai.policy.queueing.queue_access import (
     QueueAccessMode,
     effective_queue_access,
 )
-from trainer_kai.policy.queueing.start_order import StartOrder, effective_start_order
+from trainer_kai.policy.queueing.queue_discipline import QueueDiscipline, effective_discipline
 from trainer_kai.policy.queueing.stop_policy import (
     EffectiveStopPolicy,
     StopPolicy,
@@ -89,7 +89,7 @@ _ALLOWED_VALUES: Final = {  # of annotations; an invalid value counts as the fir
     RECLAIM_GOAL: ("fair-share", "quota-only"),  # for the children of a queue
     CONSOLIDATION: ("off", "on"),  # for a queue and its descendants
     STOP_POLICY: (StopPolicy.HOLD, StopPolicy.NONE, StopPolicy.HOLD_AND_DRAIN),  # likewise
-    QUEUE_ORDER: (*StartOrder,),  # likewise
+    QUEUE_ORDER: (*QueueDiscipline,),  # likewise
     ACCESS: ("closed", "open"),  # to namespaces without a grant; for a queue and its descendants
 }
 
@@ -273,8 +273,8 @@ class QueueTable:
                 for kind in _absent_kinds(self._queues[name])
             ),
             drained=self._drained(),
-            strict=self._rows_with(StartOrder.STRICT),
-            reserving=self._rows_with(StartOrder.RESERVE),
+            strict=self._rows_with(QueueDiscipline.STRICT),
+            reserving=self._rows_with(QueueDiscipline.RESERVE),
         )
 
     def _parent_of(self, name: str) -> str:
@@ -289,13 +289,13 @@ class QueueTable:
     def _stop_annotation(self, name: str) -> str | None:
         return _annotation(self._queues[name], STOP_POLICY) if name in self._queues else None
 
-    def _rows_with(self, order: StartOrder) -> frozenset[int]:
+    def _rows_with(self, order: QueueDiscipline) -> frozenset[int]:
         if not any(QUEUE_ORDER in it.metadata.annotations for it in self._queues.values()):
             return frozenset()
         return frozenset(
             row
             for row, name in enumerate(self.names)
-            if effective_start_order(name, self._parent_of, self._order_annotation) is order
+            if effective_discipline(name, self._parent_of, self._order_annotation) is order
         )
 
     def _drained(self) -> frozenset[int]:

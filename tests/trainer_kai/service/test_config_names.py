@@ -129,6 +129,11 @@ NAMES: list[Case[tuple[str, ...], list[str]]] = [
         ["flag --leader-lease-s: '0' should be greater than or equal to 1"],
     ),
     Case(
+        "no time after which room is kept",
+        ("scheduler", "--kept-room-after-s=0"),
+        ["flag --kept-room-after-s: '0' should be greater than or equal to 1"],
+    ),
+    Case(
         "with all else that is wrong, also behind the name of a process",
         ("all", "--mode=x", "--scheduler-policies-actions=allocat"),
         [

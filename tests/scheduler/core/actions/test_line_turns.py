@@ -133,6 +133,16 @@ def test_a_start_is_planned_within_a_turn(case: Case[int, int]) -> None:
     assert bool(lines[gang].next_since) is bool(case.want)
 
 
+def test_of_equal_gangs_one_has_waited_long_enough_for_a_plan() -> None:
+    """The start of the first one would be after its turn."""
+    builder = one_queue(8)
+    busy(builder, range(5), "team", ends_at=NOW + 5000, running_since=NOW - 60)
+    first, second = (builder.uniform_podgroup(4, EIGHT, priority=it) for it in (60, 50))
+    lines = {first: waits("team 4 32000"), second: waits("team 4 32000", 4000)}
+    _, lines = step(builder, lines)
+    assert [row for row, it in lines.items() if it.next_since] == [second]
+
+
 def with_a_limit(*others: int) -> Builder:
     """Return nodes, of which other queues use all but one, and a queue with a limit of 24 GPUs."""
     queues = [

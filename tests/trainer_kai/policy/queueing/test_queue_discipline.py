@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.case import Case, ids
-from trainer_kai.policy.queueing.start_order import effective_start_order
+from trainer_kai.policy.queueing.queue_discipline import effective_discipline
 
 PARENTS = {"leaf": "team", "team": "top", "circle": "other", "other": "circle"}
 
@@ -20,11 +20,11 @@ ORDERS: list[Case[dict[str, str], str]] = [
 @pytest.mark.parametrize("case", ORDERS, ids=ids)
 def test_the_nearest_annotation_counts(case: Case[dict[str, str], str]) -> None:
     """From the queue up."""
-    found = effective_start_order("leaf", lambda it: PARENTS.get(it, ""), case.given.get)
+    found = effective_discipline("leaf", lambda it: PARENTS.get(it, ""), case.given.get)
     assert found == case.want
 
 
 def test_a_circle_of_queues_ends_the_search() -> None:
     """Each is its own ancestor."""
-    found = effective_start_order("circle", lambda it: PARENTS.get(it, ""), lambda _queue: None)
+    found = effective_discipline("circle", lambda it: PARENTS.get(it, ""), lambda _queue: None)
     assert found == "best-effort"

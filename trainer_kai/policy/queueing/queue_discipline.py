@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 
-class StartOrder(StrEnum):
+class QueueDiscipline(StrEnum):
     """The default first."""
 
     BEST_EFFORT = "best-effort"
@@ -18,15 +18,17 @@ class StartOrder(StrEnum):
     STRICT = "strict"
 
 
-def effective_start_order(
+def effective_discipline(
     queue: str, parent_of: Callable[[str], str], annotation_of: Callable[[str], str | None]
-) -> StartOrder:
+) -> QueueDiscipline:
     """Return the order of the nearest queue that has one; a circle of queues ends the search."""
     visited: set[str] = set()
     while queue and queue not in visited:
         text = annotation_of(queue)
         if text is not None:
-            return StartOrder(text) if text in {*StartOrder} else StartOrder.BEST_EFFORT
+            return (
+                QueueDiscipline(text) if text in {*QueueDiscipline} else QueueDiscipline.BEST_EFFORT
+            )
         visited.add(queue)
         queue = parent_of(queue)
-    return StartOrder.BEST_EFFORT
+    return QueueDiscipline.BEST_EFFORT
