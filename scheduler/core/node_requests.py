@@ -15,9 +15,9 @@ from scheduler.core.gang import NONE_ASSIGNED, Tasks, pending_after, tasks_to_al
 from scheduler.core.model.node_request import (
     MOST_ASKING,
     LackingPods,
-    NodeRefusal,
     NodeRequest,
     RefusalCause,
+    RequestRefusal,
 )
 from scheduler.core.model.rejections import (
     FitErrors,
@@ -30,7 +30,7 @@ from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage, charged
 from trainer_kai.api.reasons import UnschedulableReason
 
-_MANY: Final = NodeRefusal(RefusalCause.MANY)
+_MANY: Final = RequestRefusal(RefusalCause.MANY)
 _CAPACITY_REASONS: Final = frozenset(
     {
         UnschedulableReason.NO_NODE_MATCHES,
@@ -88,13 +88,13 @@ def node_requests(
     return found
 
 
-def _bound_refusal(rejection: Rejection) -> NodeRefusal | None:
+def _bound_refusal(rejection: Rejection) -> RequestRefusal | None:
     queue_rejection = rejection.queue_rejection or rejection
     details = queue_rejection.details
     if not isinstance(details, QueueBoundExceeded):
         return None
     is_limit = queue_rejection.reason == UnschedulableReason.EXCEEDS_LIMIT
-    return NodeRefusal(RefusalCause.LIMIT if is_limit else RefusalCause.QUOTA, details.queue)
+    return RequestRefusal(RefusalCause.LIMIT if is_limit else RefusalCause.QUOTA, details.queue)
 
 
 def _request(snapshot: Snapshot, rejection: Rejection, bounds: "_Bounds") -> NodeRequest:
@@ -123,16 +123,16 @@ def _request(snapshot: Snapshot, rejection: Rejection, bounds: "_Bounds") -> Nod
 
 def _unseen(
     snapshot: Snapshot, rejection: Rejection, details: FitErrors, signatures: Sequence[int]
-) -> NodeRefusal | None:
+) -> RequestRefusal | None:
     """Return why an autoscaler, which knows kube-scheduler's filters only, sees no need."""
     if rejection.reason == UnschedulableReason.PREEMPTION_DELAY:
-        return NodeRefusal(RefusalCause.DELAY)
+        return RequestRefusal(RefusalCause.DELAY)
     shortage = details.domain_shortage
     if shortage is not None:
         level = snapshot.topologies[shortage.topology].levels[shortage.level]
-        return NodeRefusal(RefusalCause.DOMAIN, level=level)
+        return RequestRefusal(RefusalCause.DOMAIN, level=level)
     if any(snapshot.signatures[it].shared_devices for it in {*signatures}):
-        return NodeRefusal(RefusalCause.SHARE)
+        return RequestRefusal(RefusalCause.SHARE)
     return None
 
 
@@ -157,7 +157,7 @@ class _Bounds:
         self._is_within_quota: Final = is_within_quota
         self._asked: Final[set[int]] = set()  # queues for which something is asked for
 
-    def refusal(self, row: int, signatures: Sequence[int]) -> NodeRefusal | None:
+    def refusal(self, row: int, signatures: Sequence[int]) -> RequestRefusal | None:
         """Return which bound would be exceeded, of the queue or of one above it."""
         podgroup, usage = self._snapshot.podgroups[row], self._usage
         if podgroup.queue == NONE:
@@ -166,11 +166,11 @@ class _Bounds:
         for q in usage.paths[podgroup.queue]:
             is_new = q not in self._asked
             if _exceeds(usage.allocated[q], amounts, usage.limit[q]):
-                return NodeRefusal(RefusalCause.LIMIT, q, not is_new)
+                return RequestRefusal(RefusalCause.LIMIT, q, not is_new)
             counted = usage.allocated[q] if self._is_within_quota else usage.non_preemptible[q]
             has_quota = self._is_within_quota or not podgroup.is_preemptible
             if has_quota and _exceeds(counted, amounts, usage.quota[q]):
-                return NodeRefusal(RefusalCause.QUOTA, q, not is_new)
+                return RequestRefusal(RefusalCause.QUOTA, q, not is_new)
         return None
 
     def ask(self, row: int, signatures: Sequence[int]) -> None:

@@ -90,9 +90,8 @@ class ClusterCache:
             SuspensionNotes(self._state.suspend_refusals, self._state.reverted_suspensions),
             options,
         )
-        self.incomplete: Final = IncompletePodGroups(
-            self.cluster, self.members, self._state.stale_since
-        )
+        stale_since = self._state.stale_since
+        self.incomplete: Final = IncompletePodGroups(self.cluster, self.members, stale_since)
         self.api_evictions: Final = ApiEvictions(self._state.api_evictions, lambda: options().now)
         self.lost_pods: Final = LostPods(self.cluster, self.members, self.assumed)
         self.node_refusals: Final = NodeRefusals(self.cluster, self.members, self.assumed, options)

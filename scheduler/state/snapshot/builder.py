@@ -117,10 +117,7 @@ class SnapshotBuilder:
         self._claims_generation = 0  # how often claims, volumes or storage classes have changed
         self._pod_counts: Ints = self._pod_table.pod_counts
         self._namespace_bounds: Final = NamespaceBounds(self._pod_table)
-        encoding_key = current_encoding_key(
-            self._class_table, self._namespace_bounds.considered, self._nodes, self._generations
-        )
-        self._encoding = self._new_encoding(encoding_key)
+        self._encoding = self._new_encoding(self._encoding_key())
         self._occupancy = self._new_occupancy()
 
     @property
@@ -198,19 +195,23 @@ class SnapshotBuilder:
             snapshot = with_reserved_devices(snapshot)
         snapshot = with_reclaimable_resizes(snapshot, self._pod_table.resized)
         self._forget_unused(np.concatenate((pods.signature, np.array([*ended], dtype=np.int32))))
-        annotations = self._reservations.annotations
         return EncodedSnapshot(
             snapshot=snapshot,
             pod_keys=tuple(self._pod_table.keys),
             podgroup_keys=podgroup_keys,
             warnings=tuple(self._all_warnings()),
-            reserved=_by_row(podgroup_keys, annotations),
+            reserved=_by_row(podgroup_keys, self._reservations.annotations),
             selectors=encoding.affinity.selectors,
             ports=encoding.host_ports.ports,
             claims=self._shared_claims.claims,
             claim_keys=self._claim_state.claim_keys(),
             outdated_lines=self._lines.outdated(now),
             unevaluated_namespaces=self._claim_state.unevaluated_namespaces,
+        )
+
+    def _encoding_key(self) -> EncodingKey:
+        return current_encoding_key(
+            self._class_table, self._namespace_bounds.considered, self._nodes, self._generations
         )
 
     def _forget_unused(self, signatures: NDArray[np.int32]) -> None:
@@ -341,9 +342,7 @@ class SnapshotBuilder:
         if self._class_table.is_expected[changed].any():
             to_rebuild |= self._podgroups_expecting_pods()
         new_claims = self._claim_state.read(changes.for_devices, self._pod_counts)
-        encoding_key = current_encoding_key(
-            self._class_table, self._namespace_bounds.considered, self._nodes, self._generations
-        )
+        encoding_key = self._encoding_key()
         claims = (
             self._claims_generation,
             self._shared_claims.update(self._pod_counts, self._claims_generation),

@@ -22,7 +22,7 @@ def test_a_program_is_of_the_last_module_that_has_it(
 
     names = ("etcd", "jobset", "kwok", "helm")
     assert [recipes[it].module.folder.name for it in names] == want.split()
-    assert len(recipes) == 11
+    assert len(recipes) == 12
 
 
 def test_an_unknown_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,15 @@ from trainer_kai.api.names import (
     ARGO,
     BATCH,
     DYNAMO,
+    EGX,
+    GROVE,
     JOBSET,
     KNATIVE,
     KUBEFLOW,
     LEADER_WORKER_SET,
     RAY,
     RUN_AI_DOMAIN,
+    SPARK,
     TRAINER,
 )
 
@@ -60,13 +63,11 @@ NAMED_KINDS: Final = (
     NamedKind("Revision", "revisions", KNATIVE, "v1", ("rev",)),
     NamedKind("Configuration", "configurations", KNATIVE, "v1", ("config", "cfg")),
     NamedKind("Service", "services", KNATIVE, "v1", ("kservice", "ksvc")),
-    NamedKind(
-        "SparkApplication", "sparkapplications", "sparkoperator.k8s.io", "v1beta2", ("sparkapp",)
-    ),
-    NamedKind("PodCliqueSet", "podcliquesets", "grove.io", "v1alpha1", ("pcs",)),
+    NamedKind("SparkApplication", "sparkapplications", SPARK, "v1beta2", ("sparkapp",)),
+    NamedKind("PodCliqueSet", "podcliquesets", GROVE, "v1alpha1", ("pcs",)),
     NamedKind("DynamoGraphDeployment", "dynamographdeployments", DYNAMO, "v1alpha1", ("dgd",)),
     NamedKind("Workflow", "workflows", ARGO, "v1alpha1", ("wf",)),
-    NamedKind("SPOTRequest", "spotrequests", "egx.nvidia.io", "v1"),
+    NamedKind("SPOTRequest", "spotrequests", EGX, "v1"),
     *(
         NamedKind(f"{kind}Workload", f"{kind.lower()}workloads", RUN_AI_DOMAIN, "v2alpha1")
         for kind in (
