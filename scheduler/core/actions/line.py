@@ -202,7 +202,9 @@ class _Candidates:
     def next(self) -> _Candidate | None:
         """Return the one that is next; one that is it stays it while room can be kept."""
         session, lines = self._session, self._session.snapshot.lines
-        eligible = [row for row in sorted(lines) if self._is_eligible(row)]
+        latest = self._now - session.policies.line.eligible_after_s
+        old = [row for row, it in lines.items() if it.since <= latest]  # of most it is known so
+        eligible = [row for row in sorted(old) if self._is_eligible(row)]
         for row in [row for row in eligible if lines[row].next_since]:
             record = lines[row]
             is_over = self._now >= record.next_since + record.turn_s(self._now)
@@ -304,7 +306,7 @@ class _Records:
         session, at, now = self._session, self._at, self._now
         podgroups, reserving = session.snapshot.podgroups, session.snapshot.queues.reserving
         placed, after_s = session.placed, session.policies.line.eligible_after_s
-        key, known = self._shapes.key, self._shapes.known
+        attempts, known = session.attempts, self._shapes.known
         found = []
         for row, record in session.snapshot.lines.items():
             podgroup = podgroups[row]
@@ -315,7 +317,12 @@ class _Records:
                 or record.paused_at
                 or podgroup.has_running
                 or podgroup.queue not in reserving
-                or record.request != (known.get(key(row)) or self._shapes.request(row))
+                or record.request
+                != (
+                    # The key of its shape, without a call.
+                    known.get((podgroup.queue, podgroup.is_preemptible, attempts[row].request_key))
+                    or self._shapes.request(row)
+                )
                 or row == session.kept.row
             ):
                 found.append(row)
