@@ -273,6 +273,21 @@ def test_what_was_not_looked_at_is_reported(terminal: Terminal) -> None:
     assert "ConfigMap x" in err
 
 
+def test_why_pods_are_not_looked_at_is_said(terminal: Terminal) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}
+    file = terminal.write("job.yaml", trainjob(DEEPSPEED), pod)
+
+    _, _, err = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
+    assert "Pod x, because an empty cluster is compared: simulate counts pods" in err
+
+
+def test_a_directory_is_no_file(terminal: Terminal, tmp_path: Path) -> None:
+    code, _, err = terminal.run("-f", str(tmp_path))
+
+    assert code == 2
+    assert f"{tmp_path}: is a directory: give each of its files an -f of its own" in err
+
+
 def test_what_admission_warns_of_is_a_note(terminal: Terminal) -> None:
     """Trainer keeps the warnings of its own requests to itself."""
     shipped = yaml.safe_load(Path(runtime(DEEPSPEED)).read_text())
