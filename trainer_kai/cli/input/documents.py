@@ -70,6 +70,10 @@ def read_files(
         name = display_name(file)
         try:
             documents += _objects(file, unpack)
+        except IsADirectoryError:
+            found.append(
+                FieldError(name, "is a directory: give each of its files an -f of its own")
+            )
         except OSError as error:
             found.append(FieldError(name, f"cannot be read: {error.strerror or error}"))
         except UnicodeDecodeError as error:

@@ -176,11 +176,12 @@ def _shaped_podgroups(
             findings.append(Finding(path, excess, blocks=True))
         elif podgroup is not None:
             podgroups.append(podgroup)
-    for role in roles if jobs else ():
+    for i, role in enumerate(roles if jobs else ()):
         if role.name not in jobs:
             scheduler = _scheduler(role) or DEFAULT_SCHEDULER
             message = f"the pods of {role.name} are in no PodGroup: scheduler {scheduler!r}"
-            findings.append(Finding(path, f"{message} places them"))
+            at = f"{workload.role_paths[i].template}.spec.schedulerName"
+            findings.append(Finding(at, f"{message} places them"))
     return PodGroupPlan(tuple(podgroups), tuple(dict.fromkeys(findings)))
 
 

@@ -45,6 +45,7 @@ from trainer_kai.policy.workloads.roles import (
 from trainer_kai.policy.workloads.workload import (
     PodGroupShape,
     PodPlace,
+    RolePaths,
     SubGroupShape,
     Workload,
     WorkloadKind,
@@ -148,7 +149,12 @@ def _roles(
             faults.append(Finding(field, message, blocks=True))
     pods = {name: 1 if it.replicas is None else it.replicas for name, it in specs.items()}
     return tuple(
-        PodRole(name.lower(), pods[name], it.template)
+        PodRole(
+            name.lower(),
+            pods[name],
+            it.template,
+            RolePaths(f"{field}.{name}.template", f"{field}.{name}.replicas"),
+        )
         for name, it in specs.items()
         if pods[name] > 0
     )

@@ -27,6 +27,7 @@ from trainer_kai.policy.workloads.roles import (
 from trainer_kai.policy.workloads.workload import (
     PodGroupShape,
     PodPlace,
+    RolePaths,
     SubGroupShape,
     Workload,
 )
@@ -43,8 +44,12 @@ _EXCLUDED: Final = "LeaderExcluded"
 def leader_worker_set_workload(lws: LeaderWorkerSet) -> Workload:
     faults: list[Finding] = []
     template = lws.spec.leader_worker_template
-    leader = PodRole(_LEADER, 1, template.leader_template or template.worker_template)
-    workers = PodRole(_WORKER, max(template.size - 1, 0), template.worker_template)
+    of_workers = RolePaths(f"{_PATH}.workerTemplate", f"{_PATH}.size")
+    leader = PodRole(_LEADER, 1, template.worker_template, of_workers)
+    if template.leader_template is not None:
+        own = of_workers._replace(template=f"{_PATH}.leaderTemplate")
+        leader = PodRole(_LEADER, 1, template.leader_template, own)
+    workers = PodRole(_WORKER, max(template.size - 1, 0), template.worker_template, of_workers)
     roles = (leader, workers) if workers.pods else (leader,)
     subgroups = tuple(_subgroups(lws, leader, workers, faults))
     names, pods = tuple(role.name for role in roles), 1 + workers.pods

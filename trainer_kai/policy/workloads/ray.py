@@ -39,6 +39,7 @@ from trainer_kai.policy.workloads.roles import (
 from trainer_kai.policy.workloads.workload import (
     PodGroupShape,
     PodPlace,
+    RolePaths,
     SubGroupShape,
     Workload,
     WorkloadKind,
@@ -46,6 +47,7 @@ from trainer_kai.policy.workloads.workload import (
 
 _HEAD: Final = "headgroup"
 _SUBMITTER: Final = "submitter"
+_SUBMITTER_PATHS: Final = RolePaths("spec.submitterPodTemplate", "spec.submitterPodTemplate")
 _MANAGED_HERE: Final = frozenset({"", RAY_OPERATOR})
 _ENDED: Final = frozenset({"Complete", "Failed", "ValidationFailed"})
 
@@ -71,7 +73,7 @@ def ray_job_workload(job: RayJob) -> Workload:
         is_suspendable=spec.shutdown_after_job_finishes and not spec.cluster_selector,
     )
     submitter = spec.submitter_pod_template
-    others = () if submitter is None else (PodRole(_SUBMITTER, 1, submitter),)
+    others = () if submitter is None else (PodRole(_SUBMITTER, 1, submitter, _SUBMITTER_PATHS),)
     return _workload(RAY_JOB_KIND, job.metadata, cluster, state, others)
 
 
@@ -95,9 +97,11 @@ def _workload(
     faults: list[Finding] = []
     roles, subgroups = list[PodRole](), list[SubGroupShape]()
     if cluster is not None:
-        roles.append(PodRole(_HEAD, 1, cluster.head_group_spec.template))
+        path = kind.form.jobs_path
+        paths = RolePaths(f"{path}.headGroupSpec.template", f"{path}.headGroupSpec")
+        roles.append(PodRole(_HEAD, 1, cluster.head_group_spec.template, paths))
         subgroups.append(_subgroup(roles[-1], 1, meta))
-        for role, minimum in _worker_groups(cluster, kind.form.jobs_path, faults):
+        for role, minimum in _worker_groups(cluster, path, faults):
             roles.append(role)
             subgroups.append(_subgroup(role, minimum, meta))
     names = tuple(role.name for role in roles)
@@ -116,17 +120,19 @@ def _worker_groups(
     """Yield the role and the minimum of each worker group; KubeRay raises replicas to theirs."""
     seen = {_HEAD, _SUBMITTER}
     for i, group in enumerate(cluster.worker_group_specs):
-        name = group.group_name or f"worker-group-{i}"
+        name, at = group.group_name or f"worker-group-{i}", f"{path}.workerGroupSpecs[{i}]"
         if name in seen:
             message = f"{name!r} is the name of another group. Its pods are in no PodGroup"
-            faults.append(Finding(f"{path}.workerGroupSpecs[{i}].groupName", message))
+            faults.append(Finding(f"{at}.groupName", message))
             continue
         seen.add(name)
         smallest = max(group.min_replicas or 0, 0)
         replicas = max(group.replicas or 0, smallest)
         needed = smallest if cluster.enable_in_tree_autoscaling else smallest or replicas
         hosts = 0 if group.suspend else max(group.num_of_hosts, 1)
-        yield PodRole(name, replicas * hosts, group.template), needed * hosts
+        counted = "minReplicas" if smallest else "replicas"
+        paths = RolePaths(f"{at}.template", f"{at}.{counted}")
+        yield PodRole(name, replicas * hosts, group.template, paths), needed * hosts
 
 
 def _subgroup(role: PodRole, minimum: int, meta: Meta) -> SubGroupShape:

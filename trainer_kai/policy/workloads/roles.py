@@ -36,6 +36,7 @@ from trainer_kai.policy.workloads.workload import (
     ObjectKey,
     PodGroupShape,
     PodPlace,
+    RolePaths,
     SubGroupShape,
     Workload,
     WorkloadKind,
@@ -51,6 +52,7 @@ class PodRole(NamedTuple):
     name: str
     pods: int
     template: PodTemplate
+    paths: RolePaths
 
 
 class ObjectState(NamedTuple):
@@ -120,6 +122,7 @@ def roles_workload(
         metadata=_with_labels_of_pods(meta, roles),
         spec=JobSetSpec(replicated_jobs=tuple(map(_job, roles))),
         shapes=shapes,
+        role_paths=tuple(role.paths for role in roles),
         faults=tuple(faults),
         regarding=own,
         is_suspended=state.is_suspended,

@@ -20,8 +20,8 @@ from trainer_kai.api.resources import Resource
 from trainer_kai.policy.finding import Finding
 
 _FIRST_TEMPLATE: Final = "spec.replicatedJobs[0].template."
-_OF_POD_TEMPLATE: Final = re.compile(
-    r"spec\.replicatedJobs\[(\d+)\]\.template\.(?:spec\.template\.)?"
+_OF_JOB: Final = re.compile(
+    r"spec\.replicatedJobs\[(\d+)\]\.template\.(?:spec\.(?=parallelism$)|spec\.template\.)?"
 )
 
 RestartAttempt: TypeAlias = tuple[int, int]  # of the workload, of the Job
@@ -74,6 +74,13 @@ class PodGroupShape(NamedTuple):
     jobs: tuple[str, ...]
     min_pods: int
     subgroups: tuple[SubGroupShape, ...] = ()
+
+
+class RolePaths(NamedTuple):
+    """Where the manifest of a kind without jobs has the fields of a role."""
+
+    template: str
+    pods: str  # their number
 
 
 class JobsForm(NamedTuple):
@@ -172,6 +179,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     metadata: Meta
     spec: JobSetSpec  # the jobs, their pod templates and their order; its other fields are not read
     shapes: tuple[PodGroupShape, ...] | None = None  # None: the order of the jobs decides
+    role_paths: tuple[RolePaths, ...] = ()  # of each job, if the kind has roles in their stead
     faults: tuple[Finding, ...] = ()  # of the object, found by its adapter
     jobs_status: tuple[ReplicatedJobStatus, ...] = ()
     needs_owner: bool = False  # another object controls it
@@ -206,11 +214,11 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def own_path(self, path: str) -> str:
         """Return the path of a field; *path* is the one that a JobSet with these jobs has."""
-        match = _OF_POD_TEMPLATE.match(path) if self.shapes is not None else None
+        match = _OF_JOB.match(path) if self.role_paths else None
         if match is None:
             return self.kind.form.own_path(path)
-        role = self.spec.replicated_jobs[int(match[1])].name
-        return f"{self.kind.form.jobs_path}[{role}].template.{path[match.end() :]}"
+        role, field = self.role_paths[int(match[1])], path[match.end() :]
+        return role.pods if field == "parallelism" else f"{role.template}.{field}"
 
     def with_namespace_queue(self, queue: str) -> "Workload":
         """Return it in the queue of its namespace, if nothing else names one.

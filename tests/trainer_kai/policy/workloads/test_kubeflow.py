@@ -216,8 +216,8 @@ FAULTS: list[Case[Workload, list[str]]] = [
         job(TF_KIND, ps={"replicas": 1, "template": template("")}, worker=1),
         [
             (
-                "spec.tfReplicaSpecs: the pods of ps are in no PodGroup: scheduler "
-                "'default-scheduler' places them"
+                "spec.tfReplicaSpecs.Ps.template.spec.schedulerName: the pods of ps are in no "
+                "PodGroup: scheduler 'default-scheduler' places them"
             )
         ],
     ),
@@ -385,3 +385,15 @@ def test_unknown_fields_are_ignored() -> None:
     specs = {"Worker": {"replicas": 1, "template": template(), "restartPolicy": "Never", "new": 1}}
 
     assert in_words(workload(JAX_KIND, {"jaxReplicaSpecs": specs, "new": {}})) == ["pg-x-U 1"]
+
+
+def test_fields_have_the_names_of_the_manifest() -> None:
+    """Findings are about the jobs of a JobSet: here these are roles."""
+    it = pytorch(worker=3, master=1)
+    job = "spec.replicatedJobs[0].template"
+
+    assert it.own_path(f"{job}.spec.parallelism") == "spec.pytorchReplicaSpecs.Worker.replicas"
+    assert it.own_path(f"{job}.spec.template.spec.schedulerName") == (
+        "spec.pytorchReplicaSpecs.Worker.template.spec.schedulerName"
+    )
+    assert it.own_path("metadata.labels[a]") == "metadata.labels[a]"

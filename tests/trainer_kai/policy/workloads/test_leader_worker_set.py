@@ -204,3 +204,15 @@ def test_a_pod_is_in_the_podgroup_of_its_group() -> None:
 
 def test_a_set_is_evicted_by_its_pods() -> None:
     assert not lws(2).as_suspendable().is_managed_here
+
+
+def test_fields_have_the_names_of_the_manifest() -> None:
+    """A leader without a template of its own has that of the workers."""
+    pods = "spec.replicatedJobs[{}].template.spec.template.spec"
+    own = lws(3, groups={"leaderTemplate": template()})
+
+    assert lws(3).own_path(pods.format(0)) == "spec.leaderWorkerTemplate.workerTemplate.spec"
+    assert own.own_path(pods.format(0)) == "spec.leaderWorkerTemplate.leaderTemplate.spec"
+    assert own.own_path(pods.format(1)) == "spec.leaderWorkerTemplate.workerTemplate.spec"
+    count = "spec.replicatedJobs[1].template.spec.parallelism"
+    assert own.own_path(count) == "spec.leaderWorkerTemplate.size"

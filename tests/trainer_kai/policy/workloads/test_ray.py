@@ -190,3 +190,29 @@ def test_a_group_has_its_own_topology() -> None:
 
     assert "topologyConstraint" not in head
     assert workers["topologyConstraint"] == {"topology": "racks", "requiredTopologyLevel": "rack"}
+
+
+def count_paths(it: Workload) -> list[str]:
+    return [
+        it.own_path(f"spec.replicatedJobs[{i}].template.spec.parallelism")
+        for i in range(len(it.spec.replicated_jobs))
+    ]
+
+
+def test_fields_have_the_names_of_the_manifest() -> None:
+    """Of a group the number that decides how many pods start; a head has none."""
+    it = cluster(group("a", minReplicas=1, replicas=3), group("b", replicas=2))
+    service = workload(RAY_SERVICE_KIND, {"rayClusterConfig": spec(group("a", replicas=2))})
+    submitted = {"rayClusterSpec": spec(), "submitterPodTemplate": template()}
+    pod = "spec.replicatedJobs[1].template.spec.template.spec.schedulerName"
+
+    assert count_paths(it) == [
+        "spec.headGroupSpec",
+        "spec.workerGroupSpecs[0].minReplicas",
+        "spec.workerGroupSpecs[1].replicas",
+    ]
+    assert count_paths(service)[1] == "spec.rayClusterConfig.workerGroupSpecs[0].replicas"
+    assert it.own_path(pod) == "spec.workerGroupSpecs[0].template.spec.schedulerName"
+    assert workload(RAY_JOB_KIND, submitted).own_path(pod) == (
+        "spec.submitterPodTemplate.spec.schedulerName"
+    )

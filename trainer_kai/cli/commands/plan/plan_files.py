@@ -77,6 +77,8 @@ if TYPE_CHECKING:
 _SCHEMA: Final = "trainer-kai/plan/v2"
 _BLOCKED: Final = 1  # the exit code
 _MOST_TRIALS: Final = 64  # each plans the whole cluster
+_POD: Final = ("", "Pod")
+_WHY_NO_PODS: Final = ", because an empty cluster is compared: simulate counts pods"
 _HEADINGS: Final = ("STAGE", "PODGROUP", "AFTER", "MEMBERS", "STARTS WITH", "REQUESTS")
 _PLANNED_KINDS: Final = (
     TRAINJOBS,
@@ -150,7 +152,8 @@ def _read(files: Iterable[str], namespace: str) -> PlanInput:
         _add(plan_input, document.kind, it)
     for first, *others in ignored.values():
         more = f" and {len(others)} more" if others else ""
-        why = unknown_pods_note(first.group, first.kind)
+        is_pod = (first.group, first.kind) == _POD
+        why = _WHY_NO_PODS if is_pod else unknown_pods_note(first.group, first.kind)
         print(f"trainer-kai: ignored: {first}{more}{why}", file=sys.stderr)
     for line in warnings.lines():
         print(f"trainer-kai: {line}", file=sys.stderr)
@@ -201,10 +204,21 @@ async def _fetch_missing(
                 raise
             names = ", ".join(sorted({f"{kind} {key}" for kind, key in map(runtime_key, missing)}))
             remedy = f"add the file of {names} with another -f, or give access to a cluster"
+            remedy += "".join(_kind_hints(plan_input, missing))
             raise ConfigError([FieldError("-f", f"{remedy}: {error}")]) from error
         if faults:
             raise ConfigError(faults)
         await _fetch_lint_objects(client, plan_input)
+
+
+def _kind_hints(plan_input: PlanInput, missing: Iterable[TrainJob]) -> Iterator[str]:
+    """Name the runtimes in the files that only the default of runtimeRef.kind leaves out."""
+    for job in missing:
+        key = Key(job.metadata.namespace, job.spec.runtime_ref.name)
+        if (RUNTIMES.kind, key) in plan_input.runtimes:
+            what = f"the files have TrainingRuntime {key}: to use it, set spec.runtimeRef.kind"
+            yield f" ({what} of TrainJob {job.metadata.key} to TrainingRuntime)"
+            return
 
 
 async def _fetch_runtimes(

@@ -5,6 +5,7 @@ functions, so a preview is what will happen. The patch of admission is applied a
 does it. The uid of an object that does not exist yet is `UID`.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -35,7 +36,7 @@ from trainer_kai.cli.commands.plan.placements import Placement
 from trainer_kai.cli.commands.plan.requests import NO_CLAIMS, ClaimGpus, total_requests
 from trainer_kai.cli.input.pod_owners import OwnedPods
 from trainer_kai.podgrouper.plan import ObservedState, plan
-from trainer_kai.policy.expand.jobset import expand, launcher_trains
+from trainer_kai.policy.expand.jobset import carried_to_pods, expand, launcher_trains
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.node_index import NOTHING_KNOWN, KnownCluster
 from trainer_kai.policy.lint.trainjob import lint_jobset, lint_trainjob
@@ -69,6 +70,9 @@ from webhook.cache.admission_cache import QueueTree, TrainJobSummary
 from webhook.rules.jobset_mutate import JobSetContext, mutate_jobset, read_jobset
 from webhook.rules.trainjob_queue_sources import QUEUE_LABEL_PATH, unusable_queue_message
 
+_OF_PODS: Final = re.compile(
+    r"spec\.replicatedJobs\[(\d+)\]\.template\.spec\.template\.(metadata\.annotations\[(.+)\])"
+)
 _UID: Final = "UID"
 _TIME: Final = "TIME"  # ends the name of a Job of a CronJob
 _REPORTED_ELSEWHERE: Final = (  # by the build, the plan and the checks of values
@@ -162,7 +166,15 @@ def preview_trainjob(job: TrainJob, runtime: Runtime, context: PreviewContext) -
     notes = (note for note in built.notes if (note.path, note.message) not in reported)
     rules, queue, known_cluster = _rules(context), preview.queue.queue, context.known_cluster
     linted = lint_trainjob(job, runtime, queue, rules, known_cluster) if preview.podgroups else ()
-    own = (*preview.findings, *_not_reported(linted), *_queue_findings(preview, context))
+    carried = dict(
+        carried_to_pods(
+            built.before_admission.spec.replicated_jobs,
+            job.metadata.annotations,
+            with_launcher=launcher_trains(runtime.spec.ml_policy),
+        )
+    )
+    planned = dict.fromkeys(_in_trainjob(it, carried) for it in preview.findings)
+    own = (*planned, *_not_reported(linted), *_queue_findings(preview, context))
     reference = job.spec.runtime_ref
     return preview._replace(
         kind="TrainJob",
@@ -170,6 +182,14 @@ def preview_trainjob(job: TrainJob, runtime: Runtime, context: PreviewContext) -
         runtime=f"{reference.kind} {reference.name}",
         findings=(*built.faults, *notes, *own),
     )
+
+
+def _in_trainjob(finding: Finding, carried: Mapping[int, Mapping[str, str]]) -> Finding:
+    """Name the annotation of the TrainJob, where its pods have it from there."""
+    found = _OF_PODS.fullmatch(finding.path)
+    if found is None or found[3] not in carried.get(int(found[1]), {}):
+        return finding
+    return finding._replace(path=found[2])
 
 
 def preview_workload(

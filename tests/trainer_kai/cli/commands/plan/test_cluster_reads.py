@@ -148,6 +148,22 @@ def test_without_the_packages_for_a_cluster_the_file_is_asked_for(
 
     assert code == 2
     assert f"-f: add the file of ClusterTrainingRuntime {NAME} with another -f" in err
+    assert "the files have" not in err
+
+
+def test_a_runtime_of_the_other_kind_in_the_files_is_named(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a kind a runtimeRef names a ClusterTrainingRuntime."""
+    monkeypatch.setitem(sys.modules, "trainer_kai.kube.client", None)
+    runtime = yaml.safe_load(RUNTIME.read_text()) | {"kind": "TrainingRuntime"}
+    code, _, err = terminal.run("-f", terminal.write("job.yaml", trainjob(), runtime))
+
+    assert code == 2
+    assert (
+        f"(the files have TrainingRuntime default/{NAME}: to use it, set spec.runtimeRef.kind of "
+        "TrainJob default/job to TrainingRuntime)"
+    ) in err
 
 
 def _template(name: str, device_class: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from tests.support.workloads.jobsets import RUNTIMES, recorded
 
 FIXTURES = ROOT / "tests" / "fixtures" / "runtimes"
 DEEPSPEED = "deepspeed-distributed"
+TORCH = "torch-distributed"
 TORCHTUNE = "torchtune-llama3.2-1b"
 _PODS = 3
 
@@ -271,6 +272,36 @@ def test_what_was_not_looked_at_is_reported(terminal: Terminal) -> None:
     assert "note: metadata.namespace: is in no file" in text
     assert "ignored: " in err
     assert "ConfigMap x" in err
+
+
+def test_a_segment_size_is_named_where_it_was_written(terminal: Terminal) -> None:
+    """On the TrainJob; the pods of its nodes have it from there, unless the runtime has one."""
+    annotations = {"kai.scheduler/segment-size": "four"}
+    file = terminal.write("job.yaml", trainjob(TORCH, annotations=annotations))
+    of_runtime = yaml.safe_load(Path(runtime(TORCH)).read_text())
+    job = of_runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]
+    job["template"]["metadata"] = {"annotations": annotations}
+
+    _, text, _ = terminal.run("-f", file, "-f", runtime(TORCH))
+    fault = "annotations[kai.scheduler/segment-size]: ignored: 'four' must be a whole number"
+    assert f"note: metadata.{fault}" in text
+    _, text, _ = terminal.run("-f", file, "-f", terminal.write("runtime.yaml", of_runtime))
+    assert f"note: spec.replicatedJobs[0].template.spec.template.metadata.{fault}" in text
+
+
+def test_why_pods_are_not_looked_at_is_said(terminal: Terminal) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}}
+    file = terminal.write("job.yaml", trainjob(DEEPSPEED), pod)
+
+    _, _, err = terminal.run("-f", file, "-f", runtime(DEEPSPEED))
+    assert "Pod x, because an empty cluster is compared: simulate counts pods" in err
+
+
+def test_a_directory_is_no_file(terminal: Terminal, tmp_path: Path) -> None:
+    code, _, err = terminal.run("-f", str(tmp_path))
+
+    assert code == 2
+    assert f"{tmp_path}: is a directory: give each of its files an -f of its own" in err
 
 
 def test_what_admission_warns_of_is_a_note(terminal: Terminal) -> None:

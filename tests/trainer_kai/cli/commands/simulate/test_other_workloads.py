@@ -116,7 +116,7 @@ def test_a_workload_of_another_scheduler_makes_no_pods() -> None:
 
     assert places(inputs) == {}
     (note,) = inputs.notes
-    path = "spec.jaxReplicaSpecs[worker].template.spec.schedulerName"
+    path = "spec.jaxReplicaSpecs.Worker.template.spec.schedulerName"
     assert note.startswith(f"JAXJob default/x: makes no pods: {path}: the pods are for scheduler")
 
 
