@@ -3,8 +3,8 @@
 An autoscaler adds nodes for every pod that it sees, so all that is asked for has to be of use at
 once: it is counted in the queues as if it ran, and nothing is asked for that would exceed a bound
 of a queue. PodGroups that ask already come first, so that a new one does not take their turn; then
-the order is by priority and age. A PodGroup asks for all pods of its next attempt or for none, and
-then for further ones one by one.
+the order is by priority and age. Those that gave up for a while take nothing from the others. A
+PodGroup asks for all pods of its next attempt or for none, and then for further ones one by one.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,9 +15,9 @@ from scheduler.core.gang import NONE_ASSIGNED, Tasks, pending_after, tasks_to_al
 from scheduler.core.model.node_request import (
     MOST_ASKING,
     LackingPods,
-    NodeRefusal,
     NodeRequest,
     RefusalCause,
+    RequestRefusal,
 )
 from scheduler.core.model.rejections import (
     FitErrors,
@@ -30,7 +30,7 @@ from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.model.usage import Usage, charged
 from trainer_kai.api.reasons import UnschedulableReason
 
-_MANY: Final = NodeRefusal(RefusalCause.MANY)
+_MANY: Final = RequestRefusal(RefusalCause.MANY)
 _CAPACITY_REASONS: Final = frozenset(
     {
         UnschedulableReason.NO_NODE_MATCHES,
@@ -57,11 +57,13 @@ def node_requests(
     snapshot: Snapshot,
     rejections: Iterable[Rejection],
     asking: Collection[int] = (),
+    paused: Collection[int] = (),
     *,
     is_within_quota: bool = False,
 ) -> Mapping[int, NodeRequest]:
-    """Return what waiting PodGroups ask for, by PodGroup; those that *ask* already come first.
+    """Return what waiting PodGroups ask for, by PodGroup.
 
+    Those that are *asking* already come first, and those that are *paused* ask for nothing now.
     With *is_within_quota* nothing is asked for beyond the quotas of queues.
     """
     bounds = _Bounds(snapshot, is_within_quota=is_within_quota)
@@ -71,7 +73,11 @@ def node_requests(
         if it.podgroup == NONE:
             continue
         if waits_for_capacity(it):
-            waiting.append(it)
+            if it.podgroup in paused:
+                has_claims = _has_claims(snapshot, _next_signatures(snapshot, it.podgroup))
+                found[it.podgroup] = NodeRequest(it.podgroup, (), has_claims=has_claims)
+            else:
+                waiting.append(it)
         elif (refusal := _bound_refusal(it)) is not None:
             found[it.podgroup] = NodeRequest(it.podgroup, (), refusal=refusal)
     podgroups = snapshot.podgroups
@@ -88,13 +94,13 @@ def node_requests(
     return found
 
 
-def _bound_refusal(rejection: Rejection) -> NodeRefusal | None:
+def _bound_refusal(rejection: Rejection) -> RequestRefusal | None:
     queue_rejection = rejection.queue_rejection or rejection
     details = queue_rejection.details
     if not isinstance(details, QueueBoundExceeded):
         return None
     is_limit = queue_rejection.reason == UnschedulableReason.EXCEEDS_LIMIT
-    return NodeRefusal(RefusalCause.LIMIT if is_limit else RefusalCause.QUOTA, details.queue)
+    return RequestRefusal(RefusalCause.LIMIT if is_limit else RefusalCause.QUOTA, details.queue)
 
 
 def _request(snapshot: Snapshot, rejection: Rejection, bounds: "_Bounds") -> NodeRequest:
@@ -104,7 +110,7 @@ def _request(snapshot: Snapshot, rejection: Rejection, bounds: "_Bounds") -> Nod
     tasks = tasks_to_allocate(tree)
     signatures = [*_signatures(snapshot, tasks)]
     lacking = tuple(_lacking(snapshot, signatures[details.placed :] or signatures))
-    has_claims = any(snapshot.signatures[it].claims for it in {*signatures})
+    has_claims = _has_claims(snapshot, signatures)
     refusal = _unseen(snapshot, rejection, details, signatures)
     if refusal is None:
         refusal = bounds.refusal(row, signatures)
@@ -123,17 +129,25 @@ def _request(snapshot: Snapshot, rejection: Rejection, bounds: "_Bounds") -> Nod
 
 def _unseen(
     snapshot: Snapshot, rejection: Rejection, details: FitErrors, signatures: Sequence[int]
-) -> NodeRefusal | None:
+) -> RequestRefusal | None:
     """Return why an autoscaler, which knows kube-scheduler's filters only, sees no need."""
     if rejection.reason == UnschedulableReason.PREEMPTION_DELAY:
-        return NodeRefusal(RefusalCause.DELAY)
+        return RequestRefusal(RefusalCause.DELAY)
     shortage = details.domain_shortage
     if shortage is not None:
         level = snapshot.topologies[shortage.topology].levels[shortage.level]
-        return NodeRefusal(RefusalCause.DOMAIN, level=level)
+        return RequestRefusal(RefusalCause.DOMAIN, level=level)
     if any(snapshot.signatures[it].shared_devices for it in {*signatures}):
-        return NodeRefusal(RefusalCause.SHARE)
+        return RequestRefusal(RefusalCause.SHARE)
     return None
+
+
+def _has_claims(snapshot: Snapshot, signatures: Iterable[int]) -> bool:
+    return any(snapshot.signatures[it].claims for it in {*signatures})
+
+
+def _next_signatures(snapshot: Snapshot, row: int) -> Iterator[int]:
+    return _signatures(snapshot, tasks_to_allocate(snapshot.podgroups[row].tree))
 
 
 def _signatures(snapshot: Snapshot, tasks: Tasks) -> Iterator[int]:
@@ -157,7 +171,7 @@ class _Bounds:
         self._is_within_quota: Final = is_within_quota
         self._asked: Final[set[int]] = set()  # queues for which something is asked for
 
-    def refusal(self, row: int, signatures: Sequence[int]) -> NodeRefusal | None:
+    def refusal(self, row: int, signatures: Sequence[int]) -> RequestRefusal | None:
         """Return which bound would be exceeded, of the queue or of one above it."""
         podgroup, usage = self._snapshot.podgroups[row], self._usage
         if podgroup.queue == NONE:
@@ -166,11 +180,11 @@ class _Bounds:
         for q in usage.paths[podgroup.queue]:
             is_new = q not in self._asked
             if _exceeds(usage.allocated[q], amounts, usage.limit[q]):
-                return NodeRefusal(RefusalCause.LIMIT, q, not is_new)
+                return RequestRefusal(RefusalCause.LIMIT, q, not is_new)
             counted = usage.allocated[q] if self._is_within_quota else usage.non_preemptible[q]
             has_quota = self._is_within_quota or not podgroup.is_preemptible
             if has_quota and _exceeds(counted, amounts, usage.quota[q]):
-                return NodeRefusal(RefusalCause.QUOTA, q, not is_new)
+                return RequestRefusal(RefusalCause.QUOTA, q, not is_new)
         return None
 
     def ask(self, row: int, signatures: Sequence[int]) -> None:

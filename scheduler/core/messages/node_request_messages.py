@@ -7,8 +7,8 @@ from scheduler.core.messages.amounts import amount_of_kind
 from scheduler.core.model.node_request import (
     MOST_ASKING,
     LackingPods,
-    NodeRefusal,
     RefusalCause,
+    RequestRefusal,
 )
 from scheduler.core.model.resources import RESOURCE_KINDS, ResourceKind
 from scheduler.core.model.snapshot import Snapshot
@@ -36,7 +36,7 @@ def _pod_text(lacking: LackingPods) -> str:
     return ", ".join(amount_of_kind(kind, it) for kind, it in amounts if it) or "a pod"
 
 
-def refusal_text(snapshot: Snapshot, refusal: NodeRefusal) -> str:
+def refusal_text(snapshot: Snapshot, refusal: RequestRefusal) -> str:
     """Return what follows "No nodes are asked for: "."""
     match refusal.cause:
         case RefusalCause.DELAY:

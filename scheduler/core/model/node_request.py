@@ -19,7 +19,7 @@ class RefusalCause(Enum):
     MANY = "many"  # as many as may ask at once come before it
 
 
-class NodeRefusal(NamedTuple):
+class RequestRefusal(NamedTuple):
     cause: RefusalCause
     queue: int = NONE
     by_others: bool = False  # what others ask for would exceed the bound together with it
@@ -39,7 +39,7 @@ class NodeRequest(NamedTuple):
     podgroup: int
     pods: tuple[int, ...]  # that ask
     lacking: tuple[LackingPods, ...] = ()  # of the next attempt
-    refusal: NodeRefusal | None = None
+    refusal: RequestRefusal | None = None
     has_claims: bool = False  # its pods have ResourceClaims
 
     @property

@@ -32,12 +32,15 @@ def gang(name: str, pods: int, each: int = 8, **spec: Any) -> list[Fields]:
 
 
 def requests_of(
-    encoded: EncodedSnapshot, asking: tuple[str, ...] = (), **terms: Any
+    encoded: EncodedSnapshot,
+    asking: tuple[str, ...] = (),
+    paused: tuple[str, ...] = (),
+    **terms: Any,
 ) -> Mapping[str, NodeRequest]:
     rejections = plan(encoded.snapshot, _POLICIES).rejections
     names = [key.name for key in encoded.podgroup_keys]
-    rows = {names.index(it) for it in asking}
-    found = node_requests(encoded.snapshot, rejections, rows, **terms)
+    rows, others = ({names.index(it) for it in some} for some in (asking, paused))
+    found = node_requests(encoded.snapshot, rejections, rows, others, **terms)
     return {names[row]: it for row, it in found.items()}
 
 
@@ -79,6 +82,18 @@ def test_who_asks_already_asks_on() -> None:
 
     assert asking(requests_of(encoded)) == {"g": 2}
     assert asking(requests_of(encoded, ("gg",))) == {"gg": 2}
+
+
+def test_who_has_given_up_for_a_while_takes_nothing_from_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither room in the queue nor a place among those that may ask: no node would ever fit it."""
+    monkeypatch.setattr("scheduler.core.node_requests.MOST_ASKING", 1)
+    encoded = encode_objects(gpus(limit=16), node("a", gpu=0), *gang("g", 2), *gang("gg", 2))
+    found = requests_of(encoded, paused=("g",))
+
+    assert asking(found) == {"gg": 2}
+    assert (found["g"].refusal, found["g"].has_claims) == (None, False)
 
 
 def test_nothing_is_asked_for_where_the_limit_is_in_use() -> None:
