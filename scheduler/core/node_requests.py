@@ -137,7 +137,10 @@ def _unseen(
     if shortage is not None:
         level = snapshot.topologies[shortage.topology].levels[shortage.level]
         return RequestRefusal(RefusalCause.DOMAIN, level=level)
-    if any(snapshot.signatures[it].shared_devices for it in {*signatures}):
+    distinct = [snapshot.signatures[it] for it in {*signatures}]
+    if any(it.node == NONE for one in distinct for it in one.avoided_nodes):
+        return RequestRefusal(RefusalCause.AVOIDS)
+    if any(it.shared_devices for it in distinct):
         return RequestRefusal(RefusalCause.SHARE)
     return None
 
