@@ -3,8 +3,8 @@
 An autoscaler adds nodes for every pod that it sees, so all that is asked for has to be of use at
 once: it is counted in the queues as if it ran, and nothing is asked for that would exceed a bound
 of a queue. PodGroups that ask already come first, so that a new one does not take their turn; then
-the order is by priority and age. A PodGroup asks for all pods of its next attempt or for none, and
-then for further ones one by one.
+the order is by priority and age. Those that gave up for a while take nothing from the others. A
+PodGroup asks for all pods of its next attempt or for none, and then for further ones one by one.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -57,11 +57,13 @@ def node_requests(
     snapshot: Snapshot,
     rejections: Iterable[Rejection],
     asking: Collection[int] = (),
+    paused: Collection[int] = (),
     *,
     is_within_quota: bool = False,
 ) -> Mapping[int, NodeRequest]:
-    """Return what waiting PodGroups ask for, by PodGroup; those that *ask* already come first.
+    """Return what waiting PodGroups ask for, by PodGroup.
 
+    Those that are *asking* already come first, and those that are *paused* ask for nothing now.
     With *is_within_quota* nothing is asked for beyond the quotas of queues.
     """
     bounds = _Bounds(snapshot, is_within_quota=is_within_quota)
@@ -71,7 +73,11 @@ def node_requests(
         if it.podgroup == NONE:
             continue
         if waits_for_capacity(it):
-            waiting.append(it)
+            if it.podgroup in paused:
+                has_claims = _has_claims(snapshot, _next_signatures(snapshot, it.podgroup))
+                found[it.podgroup] = NodeRequest(it.podgroup, (), has_claims=has_claims)
+            else:
+                waiting.append(it)
         elif (refusal := _bound_refusal(it)) is not None:
             found[it.podgroup] = NodeRequest(it.podgroup, (), refusal=refusal)
     podgroups = snapshot.podgroups
@@ -104,7 +110,7 @@ def _request(snapshot: Snapshot, rejection: Rejection, bounds: "_Bounds") -> Nod
     tasks = tasks_to_allocate(tree)
     signatures = [*_signatures(snapshot, tasks)]
     lacking = tuple(_lacking(snapshot, signatures[details.placed :] or signatures))
-    has_claims = any(snapshot.signatures[it].claims for it in {*signatures})
+    has_claims = _has_claims(snapshot, signatures)
     refusal = _unseen(snapshot, rejection, details, signatures)
     if refusal is None:
         refusal = bounds.refusal(row, signatures)
@@ -131,9 +137,20 @@ def _unseen(
     if shortage is not None:
         level = snapshot.topologies[shortage.topology].levels[shortage.level]
         return RequestRefusal(RefusalCause.DOMAIN, level=level)
-    if any(snapshot.signatures[it].shared_devices for it in {*signatures}):
+    distinct = [snapshot.signatures[it] for it in {*signatures}]
+    if any(it.node == NONE for one in distinct for it in one.avoided_nodes):
+        return RequestRefusal(RefusalCause.AVOIDS)
+    if any(it.shared_devices for it in distinct):
         return RequestRefusal(RefusalCause.SHARE)
     return None
+
+
+def _has_claims(snapshot: Snapshot, signatures: Iterable[int]) -> bool:
+    return any(snapshot.signatures[it].claims for it in {*signatures})
+
+
+def _next_signatures(snapshot: Snapshot, row: int) -> Iterator[int]:
+    return _signatures(snapshot, tasks_to_allocate(snapshot.podgroups[row].tree))
 
 
 def _signatures(snapshot: Snapshot, tasks: Tasks) -> Iterator[int]:

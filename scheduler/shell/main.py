@@ -160,7 +160,7 @@ class _Leadership(NamedTuple):
             shares,
             ClaimStep(cache, claim_writes),
         ]
-        keeping = NodeKeeping(fenced, cache, log)
+        keeping = NodeKeeping(fenced, cache, log, leaving_signs(self.settings))
         provisioning = ProvisioningRequests(fenced, cache, self.cycle.wake, log)
         annotations = _bind_annotations(self.settings.autoscaling, keeping, provisioning)
         steps = BindSteps(bind_steps, log)
@@ -342,9 +342,7 @@ async def _run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, N
 def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], StateOptions]:
     gpus = gpu_resources(settings.policies)
     replicas = tuple(read_gpu_replicas(settings.policies.gpu_replicas).items())
-    leaving = settings.leaving_nodes
-    signs = LeavingSigns(tuple(split_names(leaving.taints)), tuple(split_names(leaving.conditions)))
-    avoided = settings.avoided_nodes
+    signs, avoided = leaving_signs(settings), settings.avoided_nodes
     avoid_times = AvoidTimes(int(avoided.first_s), int(avoided.most_s))
     minds_fragments = any(build_policies(policy_selection(settings.policies)).minds_fragments)
 
@@ -369,11 +367,16 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
             selector_steps=_SELECTOR_STEPS,
             counts_ended_pods=minds_fragments,
             leaving=signs,
-            keeps_non_preemptible=leaving.non_preemptible == "keep",
+            keeps_non_preemptible=settings.leaving_nodes.non_preemptible == "keep",
             avoid_times=avoid_times,
         )
 
     return options
+
+
+def leaving_signs(settings: SchedulerSettings) -> LeavingSigns:
+    leaving = settings.leaving_nodes
+    return LeavingSigns(tuple(split_names(leaving.taints)), tuple(split_names(leaving.conditions)))
 
 
 def ask_policy(settings: SchedulerSettings) -> AskPolicy | None:

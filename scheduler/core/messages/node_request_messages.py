@@ -48,6 +48,8 @@ def refusal_text(snapshot: Snapshot, refusal: RequestRefusal) -> str:
             )
         case RefusalCause.MANY:
             return f"{MOST_ASKING} PodGroups that come before it ask already"
+        case RefusalCause.AVOIDS:
+            return "it tries no other node either, after so many refused its pods"
         case RefusalCause.SHARE:
             return "its pods request shares of GPUs, of which an autoscaler sees nothing"
     name = snapshot.queues.names[refusal.queue]

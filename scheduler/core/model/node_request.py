@@ -16,6 +16,7 @@ class RefusalCause(Enum):
     DELAY = "delay"  # it evicts others when its preemption delay is over
     DOMAIN = "domain"  # its pods have to be in one domain
     SHARE = "share"  # its pods request shares of GPUs
+    AVOIDS = "avoids"  # so many nodes refused its pods that it tries no other one for a while
     MANY = "many"  # as many as may ask at once come before it
 
 

@@ -70,10 +70,12 @@ class RefusedPodController:
         refusals = self._reported.pop(key, []) + self._cache.node_refusals.take(key)
         if group is None or not refusals:
             return None
-        if not await self._write(group):
+        new = [it for it in refusals if not it.is_known]
+        if new and not await self._write(group):
             self._reported[key] = refusals
             return Requeue.SOON
-        self._report(group, refusals)
+        if new:
+            self._report(group, new)
         await self._start_anew(key, refusals)
         return None
 
@@ -134,10 +136,9 @@ class RefusedPodController:
         if found is None or not workload.kind.controls_jobs:
             return
         pods = [cache.cluster.pods[it] for it in cache.members.pods_of(key)]
-        is_stuck = any(it.is_stuck for it in refused)
         if suspend_refusal(found, kueue=cache.kueue):
             return
-        if is_stuck or is_below_minimum(group, pods, workload):
+        if is_below_minimum(group, pods, workload, cache.failed_starts.is_stuck):
             await self._workloads.evict(owner, key, _ACTION, refused[0].cause)
 
 

@@ -1,6 +1,6 @@
 """Evicts a whole workload for no plan: its node or its GPU failed, and it is to start anew."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeAlias
 
 from scheduler.state.cache.cache import ClusterCache
@@ -35,7 +35,7 @@ class WorkloadEvictor:
         groups = [it for it in cache.cluster.pod_groups if id_of(it) == owner]
         groups.sort(key=lambda it: (it != group, it))
         pods = tuple(pod for it in groups for pod in cache.members.placed_pods(it))
-        if any(cache.assumed.evicted_uid(pod) for pod in pods):
+        if self._is_evicted(owner, groups, pods):
             return
         gpus, lost_work = self._lost(owner, pods)
         podgroup = cache.cluster.pod_groups.get(group)
@@ -52,6 +52,15 @@ class WorkloadEvictor:
         )
         commands = PodGroupCommands(group, None, (), (), None, (eviction,))
         await self._execute(cache.assume(commands))
+
+    def _is_evicted(self, owner: SuspendableId, groups: Sequence[Key], pods: Sequence[Key]) -> bool:
+        """Say whether that is being done or over; of pods that ended by themselves none tells."""
+        cache, found = self._cache, self._cache.suspended_workloads.find(owner.key)
+        return (
+            any(cache.assumed.evicted_uid(pod) for pod in pods)
+            or any(cache.in_flight_evictions.is_begun(group) for group in groups)
+            or (found is not None and found.is_suspended)
+        )
 
     def _lost(self, owner: SuspendableId, pods: tuple[Key, ...]) -> tuple[int, int]:
         """Return the GPUs that pods have, in thousandths, and their GPU-seconds that are lost."""

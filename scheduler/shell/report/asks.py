@@ -109,13 +109,15 @@ class Asks(NamedTuple):
 
 def asks_after(encoded: EncodedSnapshot, rejections: Iterable[Rejection], given: AskInput) -> Asks:
     keys, rejections = encoded.podgroup_keys, [it for it in rejections if it.podgroup != NONE]
-    asking = {
-        it.podgroup
+    known = {
+        it.podgroup: ask
         for it in rejections
-        if (ask := given.known.get(keys[it.podgroup])) is not None and not ask.is_released
+        if (ask := given.known.get(keys[it.podgroup])) is not None
     }
+    asking = {row for row, it in known.items() if not it.is_released}
+    paused = {row for row in known.keys() - asking if encoded.snapshot.now < known[row].again_at}
     requests = node_requests(
-        encoded.snapshot, rejections, asking, is_within_quota=given.policy.is_within_quota
+        encoded.snapshot, rejections, asking, paused, is_within_quota=given.policy.is_within_quota
     )
     classes = {row: it for row in requests if (it := _class(encoded, given, row)) is not None}
     faults = {row: it.fault for row, it in classes.items() if it.fault}

@@ -125,6 +125,8 @@ class ProvisioningRequests:
         """Take what PodGroups ask for after a plan."""
         before, self._pods, self._asks = self._pods, report.requested, report.asks
         self._waiting = report.podgroups.keys()
+        for group in self.states.keys() - self._existing.keys() - self._pods.keys():
+            del self.states[group]  # of one that could not be created
         for group in before.keys() | self._pods.keys():
             if before.get(group) != self._pods.get(group):
                 self._queue.add(group)
@@ -156,7 +158,8 @@ class ProvisioningRequests:
         record = group.metadata.annotations.get(ASKED_FOR_NODES)
         if not is_same_ask(record, ask):
             return Requeue.after(_AGAIN_S)
-        return await self._create(group, ask, self._pods[key])
+        await self._create(group, ask, self._pods[key])
+        return None
 
     def _is_needed(
         self, request: ProvisioningRequest, group: PodGroup, ask: NodeAsk | None
@@ -174,34 +177,44 @@ class ProvisioningRequests:
         pods = (self._cache.cluster.pods[it] for it in self._cache.members.pods_of(group))
         return any(it.status.phase not in TERMINAL_PHASES for it in pods)
 
-    async def _create(self, group: PodGroup, ask: NodeAsk, pods: tuple[Key, ...]) -> Requeue | None:
+    async def _create(self, group: PodGroup, ask: NodeAsk, pods: tuple[Key, ...]) -> None:
         known = [it for key in pods if (it := self._cache.cluster.pods.get(key)) is not None]
         name = request_name(group.metadata.name, ask.attempts)
         since = format_timestamp(ask.since)
         objects = request_objects(group, name, ask.by_class, since, known)
         if objects is None:
-            key = str(group.metadata.key)
-            self._log.warning("too many kinds of pods", podgroup=key, most=MOST_POD_SETS)
-            return None
+            self._fail(group, since, f"its pods are of more than {MOST_POD_SETS} kinds")
+            return
         templates, request = objects
-        for template in templates:
-            await self._create_one(POD_TEMPLATES, group, template)
-        await self._create_one(PROVISIONING_REQUESTS, group, request)
+        bodies: list[tuple[Resource[Any], dict[str, Any]]]
+        bodies = [*((POD_TEMPLATES, it) for it in templates), (PROVISIONING_REQUESTS, request)]
+        for resource, body in bodies:
+            failure = await self._create_one(resource, group, body)
+            if failure:
+                self._fail(group, since, failure)
+                return
         self._log.info("provisioning requested", podgroup=str(group.metadata.key), request=name)
-        return None
+
+    def _fail(self, group: PodGroup, since: str, failure: str) -> None:
+        """Have the ask given up: it would wait for ever for what does not exist."""
+        key = group.metadata.key
+        self._log.warning("provisioning not requested", podgroup=str(key), error=failure)
+        self.states[key] = RequestState(since, failure=f"it was not created: {failure}")
+        self._wake(ClusterEvent.ANY)
 
     async def _create_one(
         self, resource: Resource[Any], group: PodGroup, body: dict[str, Any]
-    ) -> None:
+    ) -> str:
+        """Create an object, unless an attempt that was not finished has; return why it cannot."""
         try:
             await self._client.create(resource, group.metadata.namespace, body, _CREATE)
         except AlreadyExists:
-            return  # of an attempt that was not finished
+            return ""
         except ApiError as error:
             if is_retryable(error):
                 raise  # the queue tries again
-            name = body["metadata"]["name"]
-            self._log.warning("not created", kind=resource.kind, name=name, error=str(error))
+            return str(error)
+        return ""
 
     async def _delete(self, request: ProvisioningRequest) -> None:
         meta = request.metadata

@@ -94,6 +94,10 @@ class InFlightEvictions:
             not nodes.isdisjoint(reserved_places) for reserved_places in self._undecided.values()
         )
 
+    def is_begun(self, group: Key) -> bool:
+        """Say whether an eviction of a PodGroup is being carried out."""
+        return group in self._undecided
+
     def settle(self, evictions: Iterable[PlannedEviction]) -> None:
         for group in (group for eviction in evictions for group in eviction.groups):
             self._undecided.pop(group, None)

@@ -12,6 +12,7 @@ from scheduler.state.cache.node_refusals import NodeRefusals
 from scheduler.state.inputs import Cluster
 from trainer_kai.api.cluster_kinds import Event
 from trainer_kai.api.meta import Key
+from trainer_kai.api.pod import Pod
 from trainer_kai.api.resources import PODS
 
 FIELD_SELECTOR: Final = "involvedObject.kind=Pod,reason=FailedCreatePodSandBox"
@@ -32,6 +33,12 @@ class FailedStarts:
     def __len__(self) -> int:
         return len(self._attempts)
 
+    def is_stuck(self, pod: Pod) -> bool:
+        """Say whether a pod is on its node, and that cannot start it."""
+        attempts = self._attempts.get(pod.metadata.uid, {})
+        is_placed = bool(pod.spec.node_name) and pod.status.phase == "Pending"
+        return is_placed and sum(attempts.values()) >= _ATTEMPTS
+
     def update(self, key: Key, event: Event | None) -> ClusterEvent:
         """Note an attempt; a pod that was started since needs no other node."""
         if event is None or event.reason != _REASON or event.involved_object.kind != PODS.kind:
@@ -49,7 +56,7 @@ class FailedStarts:
             attempts[key.name] = max(event.count or 1, 1)
         if len(self._attempts) > _MOST_PODS:
             del self._attempts[next(iter(self._attempts))]
-        if sum(attempts.values()) >= _ATTEMPTS:
+        if self.is_stuck(pod):
             text = " ".join(event.message.split())[:_MOST_TEXT]
             self._refusals.note_stuck_pod(pod_key, pod, text)
         return NO_EVENT

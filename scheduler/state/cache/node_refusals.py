@@ -33,6 +33,7 @@ class NodeRefusal(NamedTuple):
     record: AvoidedNodeRecord
     is_of_pod: bool = False  # that was bound, and does not run
     is_stuck: bool = False  # it is on its node all the same
+    is_known: bool = False  # the node is avoided by now: nothing is to be written
 
 
 class NodeRefusals:
@@ -100,11 +101,16 @@ class NodeRefusals:
         before = records.get(node)
         is_known = before is not None and before.uid == uid
         if before and is_known and (ends_at(before) > now or bound_at <= refused_at(before)):
+            if refusal.is_stuck:  # now its PodGroup may lack too many pods
+                self._add(group, refusal._replace(is_known=True))
             return
         record = with_refusal(before, uid, reason, now, times)
         text = write_avoided_nodes(kept_records({**records, node: record}, now, times))
         self._assumed.avoid_nodes(group, text)
-        self._to_report.setdefault(group, []).append(refusal._replace(record=record))
+        self._add(group, refusal._replace(record=record))
+
+    def _add(self, group: Key, refusal: NodeRefusal) -> None:
+        self._to_report.setdefault(group, []).append(refusal)
         self._notify(group)
 
     def _notify(self, group: Key) -> None:

@@ -1,7 +1,7 @@
 """Pods that a PodGroup misses: expected pods, and pods that a running PodGroup lost."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -213,8 +213,16 @@ def shortage_of(group: PodGroup, pods: Iterable[Pod], workload: Workload | None)
     return Shortage(running.total(), needed, all_exist=_is_enough(group, existing + expected))
 
 
-def is_below_minimum(group: PodGroup, pods: Iterable[Pod], workload: Workload | None) -> bool:
-    """Say whether a PodGroup cannot run with the pods that it has on nodes, none or some."""
+def is_below_minimum(
+    group: PodGroup,
+    pods: Iterable[Pod],
+    workload: Workload | None,
+    is_stuck: Callable[[Pod], bool] = lambda _pod: False,
+) -> bool:
+    """Say whether a PodGroup cannot run with the pods that it has on nodes, none or some.
+
+    A pod that *is_stuck* on its node does not run there.
+    """
     pods = _newest_attempt(group, pods)
     if not replaces_lost_pods(group, workload) or spec_failure(group) is not None:
         return False
@@ -222,7 +230,8 @@ def is_below_minimum(group: PodGroup, pods: Iterable[Pod], workload: Workload | 
         return False  # the PodGroup is about to end
     minimums = min_members(group)
     alive = [pod for pod in pods if not _is_terminating_or_finished(pod)]
-    running = Counter(podset_of(pod, minimums) for pod in alive if pod.spec.node_name)
+    on_nodes = [pod for pod in alive if pod.spec.node_name and not is_stuck(pod)]
+    running = Counter(podset_of(pod, minimums) for pod in on_nodes)
     existing = Counter(podset_of(pod, minimums) for pod in alive)
     return is_short(group, running, existing)
 

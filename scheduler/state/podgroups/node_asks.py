@@ -276,8 +276,8 @@ def _read_ask(text: str, now: int) -> NodeAsk | None:
         record = msgspec.json.decode(text, type=_Record)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    since, released = epoch_s(record.since), epoch_s(record.released) or 0
-    if since is None or not 1 <= record.attempts <= _MAX_ATTEMPTS:
+    since, released = epoch_s(record.since) or 0, epoch_s(record.released) or 0
+    if since <= 0 or not 1 <= record.attempts <= _MAX_ATTEMPTS:
         return None
     return NodeAsk(
         since=min(since, now),
@@ -285,7 +285,7 @@ def _read_ask(text: str, now: int) -> NodeAsk | None:
         pods=max(record.pods, 0),
         came=max(record.came, 0),
         released_at=min(released, now),
-        again_at=min(epoch_s(record.again) or 0, now + _MAX_PAUSE_S),
+        again_at=max(min(epoch_s(record.again) or 0, now + _MAX_PAUSE_S), 0),
         attempts=record.attempts,
         by_class=record.class_name[:_MAX_TEXT],
         failure=record.failure[:_MAX_TEXT],

@@ -1,5 +1,6 @@
 """Which PodGroups ask for nodes, and why the others ask for none."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,7 +13,8 @@ from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.state.objects import Fields, encode_objects, group, make_object, node, pod, queue
-from trainer_kai.api.names import GPU_CONFIG_MAP
+from trainer_kai.api.names import AVOIDED_NODES, GPU_CONFIG_MAP
+from trainer_kai.policy.podgroups.avoided_nodes import MOST_TRIED_NODES
 
 _FREE: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 _POLICIES: Final = build_policies(PolicySelection())
@@ -32,12 +34,15 @@ def gang(name: str, pods: int, each: int = 8, **spec: Any) -> list[Fields]:
 
 
 def requests_of(
-    encoded: EncodedSnapshot, asking: tuple[str, ...] = (), **terms: Any
+    encoded: EncodedSnapshot,
+    asking: tuple[str, ...] = (),
+    paused: tuple[str, ...] = (),
+    **terms: Any,
 ) -> Mapping[str, NodeRequest]:
     rejections = plan(encoded.snapshot, _POLICIES).rejections
     names = [key.name for key in encoded.podgroup_keys]
-    rows = {names.index(it) for it in asking}
-    found = node_requests(encoded.snapshot, rejections, rows, **terms)
+    rows, others = ({names.index(it) for it in some} for some in (asking, paused))
+    found = node_requests(encoded.snapshot, rejections, rows, others, **terms)
     return {names[row]: it for row, it in found.items()}
 
 
@@ -79,6 +84,18 @@ def test_who_asks_already_asks_on() -> None:
 
     assert asking(requests_of(encoded)) == {"g": 2}
     assert asking(requests_of(encoded, ("gg",))) == {"gg": 2}
+
+
+def test_who_has_given_up_for_a_while_takes_nothing_from_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither room in the queue nor a place among those that may ask: no node would ever fit it."""
+    monkeypatch.setattr("scheduler.core.node_requests.MOST_ASKING", 1)
+    encoded = encode_objects(gpus(limit=16), node("a", gpu=0), *gang("g", 2), *gang("gg", 2))
+    found = requests_of(encoded, paused=("g",))
+
+    assert asking(found) == {"gg": 2}
+    assert (found["g"].refusal, found["g"].has_claims) == (None, False)
 
 
 def test_nothing_is_asked_for_where_the_limit_is_in_use() -> None:
@@ -145,6 +162,21 @@ def test_a_rack_and_a_share_of_a_gpu_are_nothing_that_an_autoscaler_sees() -> No
 
     assert "one domain of level rack" in why_not(rack, requests_of(rack)["g"])
     assert "shares of GPUs" in why_not(shares, requests_of(shares)["s"])
+
+
+def test_who_avoids_all_nodes_asks_for_no_other_one() -> None:
+    """It would stay empty; a few avoided nodes are no reason not to ask for others."""
+    names = [f"n{number}" for number in range(MOST_TRIED_NODES)]
+    nodes = [node(it, gpu=1, meta={"uid": it}) for it in names]
+    waiting = []
+    for tried in (MOST_TRIED_NODES, MOST_TRIED_NODES - 1):
+        records = {it: {"uid": it, "until": "2027-01-01T00:00:00Z"} for it in names[:tried]}
+        meta = {"annotations": {AVOIDED_NODES: json.dumps(records)}}
+        encoded = encode_objects(*nodes, *gang("g", 2, 1, meta=meta))
+        waiting.append((encoded, requests_of(encoded)["g"]))
+
+    assert why_not(*waiting[0]) == "it tries no other node either, after so many refused its pods"
+    assert len(waiting[1][1].pods) == 2
 
 
 def test_a_volume_that_is_missing_asks_for_no_node() -> None:

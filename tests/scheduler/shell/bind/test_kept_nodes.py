@@ -76,3 +76,48 @@ async def test_nothing_keeps_a_node_without_the_setting(harness: SchedulerHarnes
 
         assert len(harness.api.node_of_pods()) == 2
         assert kept(harness, "g0") == {}
+
+
+async def test_a_termination_notice_lifts_it_as_well(harness: SchedulerHarness) -> None:
+    """Pods above the minimum are not moved: Karpenter would wait for them for ever."""
+    harness.keeps_nodes = True
+    members = [pod(f"g{number}", "g") for number in range(3)]
+    harness.api.put(node("a", gpu=2), node("b", gpu=1), group("g", minMember=2), *members)
+    async with harness.leading():
+        await harness.advance(5)
+        (on_b,) = [name for name, at in harness.api.node_of_pods().items() if at == "b"]
+        disrupted = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
+        harness.api.put(node("b", gpu=1, spec={"taints": [disrupted]}))
+        await harness.advance(5)
+
+        assert {name: kept(harness, name) for name in harness.api.node_of_pods()} == {
+            name: {} if name == on_b else _BOTH for name in ("g0", "g1", "g2")
+        }
+
+
+async def test_pods_of_other_schedulers_are_left_alone(harness: SchedulerHarness) -> None:
+    """We may not write them: a user could have us try again and again."""
+    forged = pod("p", node="a", schedulerName="other", annotations={KEEPS_NODE: DO_NOT_DISRUPT})
+    harness.api.put(node("a", spec={"unschedulable": True}), forged)
+    async with harness.leading():
+        await harness.advance(60)
+
+        assert [it for it in harness.api.written() if it.startswith("patch pods")] == []
+
+
+async def test_what_is_refused_is_tried_less_and_less_often(harness: SchedulerHarness) -> None:
+    tries: list[str] = []
+
+    def refuse(what: str) -> int:
+        tries.append(what)
+        return 403
+
+    harness.keeps_nodes = True
+    harness.api.put(node("a"), *gang("g", 2))
+    async with harness.leading():
+        await harness.advance(5)
+        harness.api.refuse_with = refuse
+        harness.api.put(node("a", spec={"unschedulable": True}))
+        await harness.advance(600)
+
+        assert len([it for it in tries if it == "patch pods/status g0"]) < 12

@@ -219,14 +219,20 @@ async def test_the_next_leader_writes_it(harness: SchedulerHarness) -> None:
         assert is_suspended(harness)
 
 
-async def test_a_gang_with_its_minimum_goes_on(harness: SchedulerHarness) -> None:
-    """One pod that can be spared was refused: no pod that runs is evicted for that."""
+@pytest.mark.parametrize("is_stuck", [False, True])
+async def test_a_gang_with_its_minimum_goes_on(
+    harness: SchedulerHarness, *, is_stuck: bool
+) -> None:
+    """A pod that can be spared was refused, or waits there: no pod that runs is evicted for it."""
     start(harness, "a", "b")
     podgroup = harness.api.get("PodGroup", "pg-x")
     harness.api.put({**podgroup, "kind": "PodGroup", "spec": {**podgroup["spec"], "minMember": 1}})
     async with harness.leading():
         await harness.advance(1)
-        refuse(harness, "x0")
+        if is_stuck:
+            failed_start(harness, "x0", 1, count=3)
+        else:
+            refuse(harness, "x0")
         await harness.advance(5)
         assert [*avoided(harness)] == ["a"]
         assert not is_suspended(harness)
@@ -279,6 +285,53 @@ async def test_a_pod_that_cannot_start_three_times(harness: SchedulerHarness) ->
         assert is_suspended(harness)
     messages = [it["message"] for it in harness.api.events if it["reason"] == "NodeAvoided"]
     assert messages[0].startswith("Node a cannot start pod x0: Failed to create pod sandbox: nvid")
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+async def test_it_is_suspended_once_however_many_nodes_refuse(
+    harness: SchedulerHarness, *, seconds: float
+) -> None:
+    """The others fail while the workload is being suspended, or when it is."""
+    start(harness)
+    harness.api.put(node("a", gpu=1), node("b", gpu=1))
+    harness.api.delay_s = lambda what: 0.5 if "trainjobs" in what else 0.0
+    async with harness.leading():
+        await harness.advance(1)
+        refuse(harness, "x0")
+        await harness.advance(0.2 + seconds)
+        assert is_suspended(harness) == bool(seconds)
+        refuse(harness, "x1")
+        failed_start(harness, "x1", 1, count=3)
+        await harness.advance(5)
+        assert is_suspended(harness)
+        assert sorted(avoided(harness)) == ["a", "b"]
+    evictions = harness.metrics.evictions
+    counted = [
+        evictions.labels("noderefusedpod", outcome, "borrower")._value.get()
+        for outcome in ("evicted", "refused")
+    ]
+    assert counted == [1, 0]
+
+
+async def test_the_next_pod_that_cannot_start_is_one_too_many(harness: SchedulerHarness) -> None:
+    """The first one could be spared, and the node is avoided by now."""
+    start(harness, "a", "b")
+    podgroup = harness.api.get("PodGroup", "pg-x")
+    harness.api.put({**podgroup, "kind": "PodGroup", "spec": {**podgroup["spec"], "minMember": 1}})
+    async with harness.leading():
+        await harness.advance(1)
+        failed_start(harness, "x0", 1, count=3)
+        await harness.advance(5)
+        assert not is_suspended(harness)
+        written = harness.api.written().count("patch podgroups pg-x")
+        failed_start(harness, "x0", 1, count=4)
+        await harness.advance(5)
+        assert not is_suspended(harness)
+        assert harness.api.written().count("patch podgroups pg-x") == written
+        failed_start(harness, "x1", 1, count=3)
+        await harness.advance(5)
+        assert is_suspended(harness)
+    assert len([it for it in harness.api.events if it["reason"] == "NodeAvoided"]) == 2
 
 
 OTHER_EVENTS: Final[list[Case[dict[str, Any], None]]] = [

@@ -63,6 +63,25 @@ async def test_a_gang_asks_gives_up_and_asks_again(harness: SchedulerHarness) ->
         assert record(harness) is None
 
 
+async def test_who_gave_up_leaves_room_for_the_next_one(harness: SchedulerHarness) -> None:
+    """The queue would let only one of them start, and for the first one no nodes came."""
+    harness.cycle.ask_policy = _POLICY
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    two = {"quota": 2, "limit": 2, "overQuotaWeight": 1}
+    limited = queue(resources={"cpu": free, "memory": free, "gpu": two})
+    harness.api.put(limited, node("a", gpu=0), *gang("g", 2))
+    async with harness.leading():
+        await harness.advance(5)
+        harness.api.put(*gang("h", 2))
+        await harness.advance(890)
+        assert marked(harness) == ["g0", "g1"]
+        await harness.advance(80)
+        assert marked(harness) == ["h0", "h1"]
+        assert "released after 15 minutes, nodes are asked for again at" in message(harness)
+        await harness.advance(900)
+        assert marked(harness) == ["g0", "g1"]
+
+
 async def test_a_new_leader_asks_on_and_remembers_that_it_gave_up(
     harness: SchedulerHarness,
 ) -> None:

@@ -5,6 +5,8 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import pytest
+
 from scheduler.shell.report.asks import AskPolicy
 from scheduler.shell.report.provisioning_requests import ProvisioningRequests
 from scheduler.state.podgroups.node_asks import AskLimits
@@ -110,6 +112,26 @@ async def test_a_request_that_failed_is_deleted_and_another_one_comes_later(
         await harness.advance(60)
 
         assert requests_of(harness) == ["g-2"]
+
+
+@pytest.mark.parametrize("kind", ["podtemplates", "provisioningrequests"])
+async def test_a_request_that_cannot_be_created_is_given_up_for_a_while(
+    harness: SchedulerHarness, kind: str
+) -> None:
+    """The component with the rights is not installed: that is said, and the gang does not hang."""
+    harness.api.put(_ATOMIC, node("a", gpu=0), *gang("g", 2))
+    harness.api.refuse_with = lambda what: 403 if what.startswith(f"post {kind}") else None
+    async with asking(harness):
+        await harness.advance(80)
+        assert "ProvisioningRequest g-1 for 2 \u00d7 1 GPU has ended (it was not created: " in (
+            message(harness)
+        )
+        assert "403" in message(harness)
+        harness.api.refuse_with = lambda _what: None
+        await harness.advance(620)
+
+        assert requests_of(harness) == ["g-2"]
+        assert "ProvisioningRequest g-2 of class atomic asks for" in message(harness)
 
 
 async def test_a_new_leader_creates_no_second_request(harness: SchedulerHarness) -> None:

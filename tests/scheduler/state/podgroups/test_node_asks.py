@@ -174,6 +174,23 @@ def test_why_a_node_that_joined_cannot_be_used(more: Fields, why: str) -> None:
     assert [*arriving_nodes([joined], NOW + 2, _STARTUP, ("nvidia.com/gpu",))] == []
 
 
+def test_times_before_all_dates_can_be_said() -> None:
+    """A message that cannot be written would end every plan."""
+    before, since = "0001-01-01T00:00:00+14:00", '"since": "2026-01-05T07:00:00Z"'
+    texts = [
+        f'{{"since": "{before}"}}',
+        f'{{{since}, "released": "{before}", "again": "{before}"}}',
+        f'{{{since}, "released": "2026-01-05T08:00:00Z", "again": "{before}"}}',
+    ]
+    groups = [group("g", meta={"annotations": {ASKED_FOR_NODES: it}}) for it in texts]
+    found = [ask for it in groups for ask in read_asks([decode_object(it)[2]], NOW).values()]
+
+    assert len(found) == 2
+    for ask in found:
+        assert ask_text(_KEY, ask, AskNews())
+        assert ask_annotation(ask)
+
+
 def test_the_message_names_a_node_that_has_joined() -> None:
     ask = after(after(None, 0), 60, missing=3)
     arriving = [ArrivingNode(it, NOW + 9, "not Ready") for it in ("n2", "n1")]
