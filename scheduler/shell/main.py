@@ -343,7 +343,7 @@ def state_options(clock: Clock, settings: SchedulerSettings) -> Callable[[], Sta
     gpus = gpu_resources(settings.policies)
     replicas = tuple(read_gpu_replicas(settings.policies.gpu_replicas).items())
     signs, avoided = leaving_signs(settings), settings.avoided_nodes
-    avoid_times = AvoidTimes(int(avoided.first_s), int(avoided.most_s))
+    avoid_times = AvoidTimes(avoided.first_s, avoided.most_s)
     minds_fragments = any(build_policies(policy_selection(settings.policies)).minds_fragments)
 
     def options() -> StateOptions:

@@ -58,6 +58,9 @@ def condition_fault(text: str) -> str | None:
     name, equals, status = text.partition("=")
     if fault := label_name_fault(name):
         return fault
+    if name == "Ready" and status in {"", "True"}:
+        right = "write Ready=False or Ready=Unknown"
+        return f"{text!r} is a condition of each node that works: {right}"
     if not equals or status in {"False", "True", "Unknown"}:
         return None
     return f"{text!r} should be the type of a condition, or TYPE=False or TYPE=Unknown"

@@ -44,6 +44,7 @@ _DAY_S: Final = 86_400.0
 _Name = Annotated[str, AfterValidator(checked_kubernetes_name)]
 _NameOrNone = Annotated[str, AfterValidator(lambda value: value and checked_kubernetes_name(value))]
 _Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_YEAR_S: Final = 31_536_000
 _Days = Annotated[float, Field(gt=0, le=36_500)]
 
 
@@ -180,12 +181,12 @@ class ReservationPodSettings(_Model):
 class AvoidedNodeSettings(_Model):
     """For how long a PodGroup avoids a node that refused one of its pods."""
 
-    first_s: float = Field(default=300.0, ge=0, allow_inf_nan=False)
-    """The time in seconds for which a PodGroup avoids a node that refused one of its pods for the
-    first time; each next time it is twice as long. 0 means not at all."""
+    first_s: int = Field(default=300, ge=0, le=_YEAR_S)
+    """The time in whole seconds for which a PodGroup avoids a node that refused one of its pods for
+    the first time; each next time it is twice as long. 0 means not at all."""
 
-    most_s: _Seconds = 14400.0
-    """The longest time in seconds for which a PodGroup avoids a node."""
+    most_s: int = Field(default=14_400, ge=1, le=_YEAR_S)
+    """The longest time in whole seconds for which a PodGroup avoids a node."""
 
 
 class QueueAccessSettings(_Model):

@@ -52,10 +52,16 @@ def leave_nodes(session: Session) -> None:
 def next_departure_at(snapshot: Snapshot) -> int | None:
     """Return when to look again at PodGroups that leave, in seconds since 1970; None for never.
 
-    When one may be moved again; else soon, for budgets and the limit of evicted GPUs change.
+    When one may be moved again; else soon, for budgets and the limit of evicted GPUs change. Pods
+    that leave alone may stay there for days.
     """
     now = snapshot.now
-    departures = (snapshot.podgroups[row].departure for row in snapshot.departing)
+    podgroups = (snapshot.podgroups[row] for row in snapshot.departing)
+    departures = (
+        it.departure
+        for it in podgroups
+        if _is_gang(it) and not is_satisfied(_without_leaving(it.tree))
+    )
     times = (it.not_before for it in departures if it is not None)
     return min((at if at > now else now + _AGAIN_S for at in times), default=None)
 

@@ -142,7 +142,8 @@ class ClusterCache:
         if self.api_evictions.note(key, before, shown):
             event = ClusterEvent.ANY  # its PodGroup may have to leave the node whole
         if shown is not None and self.is_leading and kubelet_refusal(shown):
-            self.node_refusals.note_pod(key, shown)
+            is_now = before is not None and not kubelet_refusal(before)
+            self.node_refusals.note_pod(key, shown, is_refused_now=is_now)
         if before is not None and self._note_lost_pod(key, before, shown):
             event = ClusterEvent.ANY  # its reserved place has to be written
         self._update_members(key, before, shown)

@@ -3,7 +3,8 @@
 A kubelet may refuse a pod that was bound to its node: it lets the pod fail before any container
 starts. Only what a kubelet writes in the status of a pod counts, or that a node gave a reservation
 pod no GPU; and it counts for the PodGroup of that pod alone. A pod that was refused stays there as
-an object. So it counts once: if it was bound after the node refused the last one.
+an object. So it counts once: when it is refused, or, where that was not seen, if it was bound after
+the node refused the last one.
 """
 
 from collections.abc import Callable
@@ -61,9 +62,11 @@ class NodeRefusals:
             if kubelet_refusal(pod):
                 self.note_pod(key, pod)
 
-    def note_pod(self, key: Key, pod: Pod) -> None:
+    def note_pod(self, key: Key, pod: Pod, *, is_refused_now: bool = False) -> None:
+        """Note a refused pod; *is_refused_now* counts also if it was bound, and ran, long ago."""
         group, options = podgroup_key(key, pod), self._options()
         bound_at = scheduled_at(pod) or epoch_s(pod.metadata.creation_timestamp) or options.now
+        bound_at = options.now if is_refused_now else bound_at
         is_old = bound_at <= options.now - options.avoid_times.most_s  # it may be forgotten
         if group is None or is_old or not self._members.is_ours(pod):
             return

@@ -107,6 +107,24 @@ NAMES: list[Case[tuple[str, ...], list[str]]] = [
             ),
         ],
     ),
+    Case(
+        "a condition that all nodes have",
+        ("scheduler", "--leaving-nodes-conditions=Ready=False,Ready"),
+        [
+            (
+                "flag --leaving-nodes-conditions: 'Ready' is a condition of each node that works: "
+                "write Ready=False or Ready=Unknown"
+            )
+        ],
+    ),
+    Case(
+        "nodes that are avoided for longer than there are dates",
+        ("scheduler", "--avoided-nodes-first-s=999999999999", "--avoided-nodes-most-s=0"),
+        [
+            "flag --avoided-nodes-first-s: '999999999999' should be less than or equal to 31536000",
+            "flag --avoided-nodes-most-s: '0' should be greater than or equal to 1",
+        ],
+    ),
     Case("no namespace of a KAI", ("scheduler", "--kai-namespaces="), []),
     Case(
         "without the one by which anything starts",

@@ -186,3 +186,9 @@ def test_when_a_podgroup_may_be_moved_again() -> None:
 
     assert at == [7, 17]  # a budget may be in the way
     assert next_departure_at(gang(cluster(), departure=None).snapshot()) is None
+
+
+@pytest.mark.parametrize("nodes", [(0,), (0, 1)])
+def test_pods_that_leave_alone_need_no_more_plans(nodes: tuple[int, ...]) -> None:
+    """They may run for days on a node with a condition: no plan moves them."""
+    assert next_departure_at(gang(cluster(), nodes, minimum=1).snapshot()) is None

@@ -39,10 +39,10 @@ def start(harness: SchedulerHarness, *nodes: str) -> None:
     harness.api.put(queue("borrower"), *(node(it) for it in nodes), *trainjob("x", ""))
 
 
-def refuse(harness: SchedulerHarness, name: str, reason: str = REASON) -> None:
-    """Do what a kubelet does that does not admit a pod."""
+def refuse(harness: SchedulerHarness, name: str, reason: str = REASON, at: str = "") -> None:
+    """Do what a kubelet does that does not admit a pod, which was bound then or just now."""
     found = harness.api.get("Pod", name)
-    at = harness.api.clock.now().isoformat(timespec="seconds")
+    at = at or harness.api.clock.now().isoformat(timespec="seconds")
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at}
     status = {"phase": "Failed", "reason": reason, "conditions": [scheduled]}
     meta = {"creationTimestamp": at, **found["metadata"]}
@@ -154,6 +154,18 @@ async def test_it_is_avoided_before_it_is_written(harness: SchedulerHarness) -> 
         harness.api.refuse_with = lambda _: None
         await harness.advance(30)
         assert [*avoided(harness, "g")] == ["a"]
+
+
+async def test_a_pod_that_ran_for_long_may_be_refused(harness: SchedulerHarness) -> None:
+    """The node was restarted, and its kubelet admits its pods before it knows its GPUs again."""
+    start(harness, "a", "b")
+    async with harness.leading():
+        await harness.advance(1)
+        refuse(harness, "x0", "UnexpectedAdmissionError", at="2026-01-01T00:00:00+00:00")
+        await harness.advance(1)
+        assert [*avoided(harness)] == ["a"]
+        assert is_suspended(harness)
+        assert harness.api.written().count("patch pods/status x0") == 1
 
 
 @pytest.mark.parametrize("reason", ["Evicted", "Error", "", "DeadlineExceeded", "NodeShutdown"])
