@@ -27,6 +27,8 @@ from trainer_kai.policy.podgroups.avoided_nodes import (
     write_avoided_nodes,
 )
 
+_UNFINISHED_S: Final = 60  # after a refusal its gang has been suspended, or goes on
+
 
 class NodeRefusal(NamedTuple):
     node: str
@@ -49,7 +51,7 @@ class NodeRefusals:
         self._members: Final = members
         self._assumed: Final = assumed
         self._options: Final = options
-        self._is_leading = False
+        self._is_leading = self._is_starting = False
         self._to_report: dict[Key, list[NodeRefusal]] = {}
         self._to_mark: dict[Key, dict[Key, None]] = {}
         self.on_change: Callable[[Key], None] | None = None
@@ -57,10 +59,11 @@ class NodeRefusals:
 
     def start(self) -> None:
         """Note all pods that were refused: another leader may have written nothing about them."""
-        self._is_leading = True
+        self._is_leading = self._is_starting = True
         for key, pod in self._cluster.pods.items():
             if kubelet_refusal(pod):
                 self.note_pod(key, pod)
+        self._is_starting = False
 
     def note_pod(self, key: Key, pod: Pod, *, is_refused_now: bool = False) -> None:
         """Note a refused pod; *is_refused_now* counts also if it was bound, and ran, long ago."""
@@ -104,7 +107,8 @@ class NodeRefusals:
         before = records.get(node)
         is_known = before is not None and before.uid == uid
         if before and is_known and (ends_at(before) > now or bound_at <= refused_at(before)):
-            if refusal.is_stuck:  # now its PodGroup may lack too many pods
+            # Its PodGroup may lack too many pods only now, or another leader had no time to act.
+            if refusal.is_stuck or (self._is_starting and now - refused_at(before) < _UNFINISHED_S):
                 self._add(group, refusal._replace(is_known=True))
             return
         record = with_refusal(before, uid, reason, now, times)

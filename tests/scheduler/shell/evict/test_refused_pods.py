@@ -231,6 +231,26 @@ async def test_the_next_leader_writes_it(harness: SchedulerHarness) -> None:
         assert is_suspended(harness)
 
 
+async def test_the_next_leader_suspends_what_the_last_one_could_not(
+    harness: SchedulerHarness,
+) -> None:
+    """Its process ended between the two writes, of which the first one is not repeated."""
+    start(harness, "a", "b")
+    harness.api.put(job())
+    harness.api.refuse_with = lambda what: 403 if "trainjobs" in what else None
+    async with harness.leading():
+        await harness.advance(1)
+        refuse(harness, "x0")
+        await harness.advance(1)
+        assert [*avoided(harness)] == ["a"]
+    harness.api.refuse_with = lambda _what: None
+    successor = harness.successor()
+    async with successor.leading():
+        await successor.advance(1)
+        assert is_suspended(successor)
+    assert len([it for it in harness.api.events if it["reason"] == "NodeAvoided"]) == 2
+
+
 @pytest.mark.parametrize("is_stuck", [False, True])
 async def test_a_gang_with_its_minimum_goes_on(
     harness: SchedulerHarness, *, is_stuck: bool
