@@ -300,7 +300,8 @@ def test_what_is_not_planned_is_reported_in_one_line_for_each_kind(plan: Termina
     assert (code, err.splitlines()) == (
         0,
         [
-            f"trainer-kai: ignored: {file}: Pod default/a and 2 more",
+            f"trainer-kai: ignored: {file}: Pod default/a and 2 more, "
+            "because an empty cluster is compared: simulate counts pods",
             f"trainer-kai: ignored: {file}: PodGroup default/g",
         ],
     )
