@@ -72,12 +72,19 @@ def node_room(session: Session) -> NodeRoom:
 
 
 def emptied_nodes(snapshot: Snapshot) -> Ints:
-    """Return what is free on the nodes when no pod of ours is there, [node, resource]."""
-    pods = snapshot.pods
+    """Return what is free on the nodes when no pod of ours is there, [node, resource].
+
+    A pod of ours may have outlived its PodGroup by a moment, which shows by its GPUs: no GPU counts
+    as taken for long, and nothing that terminates.
+    """
+    pods, nodes = snapshot.pods, snapshot.nodes
     rows = np.flatnonzero((pods.node != NONE) & (pods.podgroup != NONE))
-    amounts: Ints = snapshot.nodes.idle.copy()
+    amounts: Ints = nodes.idle + nodes.releasing
     np.add.at(amounts, pods.node[rows], _requests(snapshot)[pods.signature[rows]])
-    return amounts
+    emptied: Ints = np.minimum(amounts, nodes.allocatable)  # ours that terminate count once
+    is_gpu = np.array(snapshot.resources.kinds) == _GPU
+    emptied[:, is_gpu] = nodes.allocatable[:, is_gpu]
+    return emptied
 
 
 def fits_at_once(session: Session, runs: SignatureRuns, amounts: Ints) -> bool:

@@ -155,6 +155,20 @@ def test_what_never_fits_is_no_head(add: Callable[[Builder], None]) -> None:
     assert {it.podgroup for it in plan(builder.snapshot(), POLICIES).allocations} == {1}
 
 
+LEFT = [SnapshotNode(used_gpu=8), SnapshotNode()]
+LEAVING = [SnapshotNode(), SnapshotNode(releasing_gpu=8)]
+
+
+@pytest.mark.parametrize("nodes", [LEFT, LEAVING])
+def test_a_head_keeps_the_others_back_while_pods_leave(nodes: list[SnapshotNode]) -> None:
+    """Also pods whose PodGroup has gone before them: they hold their node for a moment only."""
+    builder = Builder(nodes, cluster().queues)
+    if nodes is LEAVING:
+        builder.running_podgroup([0], EIGHT, queue="other", is_preemptible=False)
+    behind(with_head(builder))
+    assert not plan(builder.snapshot(), POLICIES).allocations
+
+
 def test_a_later_stage_of_a_running_workload_passes_the_head() -> None:
     """The head needs what the first stage holds, until the second one has run."""
     queues = [SnapshotQueue("team", quota=16, is_strict=True)]

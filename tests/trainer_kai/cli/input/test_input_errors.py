@@ -290,6 +290,9 @@ def test_who_dumps_a_kind_per_file_may(simulate: Terminal, plan: Terminal) -> No
     assert (code, err.count(": has no known kind: ")) == (2, len(NEEDLESS))
 
 
+WHY_NO_PODS = "because an empty cluster is compared: simulate counts pods"
+
+
 def test_what_is_not_planned_is_reported_in_one_line_for_each_kind(plan: Terminal) -> None:
     """However many there are."""
     job = trainjob("job", "torch-plain")
@@ -300,8 +303,7 @@ def test_what_is_not_planned_is_reported_in_one_line_for_each_kind(plan: Termina
     assert (code, err.splitlines()) == (
         0,
         [
-            f"trainer-kai: ignored: {file}: Pod default/a and 2 more, "
-            "because an empty cluster is compared: simulate counts pods",
+            f"trainer-kai: ignored: {file}: Pod default/a and 2 more, {WHY_NO_PODS}",
             f"trainer-kai: ignored: {file}: PodGroup default/g",
         ],
     )
