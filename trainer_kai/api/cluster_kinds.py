@@ -1,6 +1,10 @@
-"""Kinds of the cluster around a TrainJob, volumes included: the few fields that we read."""
+"""Kinds of the cluster around a TrainJob, volumes and requests for nodes included.
+
+The few fields that we read.
+"""
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -275,3 +279,18 @@ class StorageClass(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
     allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
+
+
+class ProvisioningRequestSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True, gc=False):
+    provisioning_class_name: str = ""
+    pod_sets: tuple[Any, ...] = ()  # only their number counts
+
+
+class ProvisioningRequestStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    conditions: tuple[Condition, ...] = ()
+
+
+class ProvisioningRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    metadata: Meta
+    spec: ProvisioningRequestSpec = ProvisioningRequestSpec()
+    status: ProvisioningRequestStatus = ProvisioningRequestStatus()

@@ -8,7 +8,6 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from trainer_kai.api.autoscaling_kinds import ProvisioningRequest
 from trainer_kai.api.cluster_kinds import (
     AccessReview,
     Deployment,
@@ -20,6 +19,7 @@ from trainer_kai.api.cluster_kinds import (
     PersistentVolumeClaim,
     PodDisruptionBudget,
     PriorityClass,
+    ProvisioningRequest,
     ResourceQuota,
     Role,
     RoleBinding,

@@ -30,7 +30,7 @@ from scheduler.state.podgroups.provisioning import (
     request_state,
     template_names,
 )
-from trainer_kai.api.autoscaling_kinds import ProvisioningRequest
+from trainer_kai.api.cluster_kinds import ProvisioningRequest
 from trainer_kai.api.kai_kinds import PodGroup
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import (

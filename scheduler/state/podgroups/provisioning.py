@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from trainer_kai.api.autoscaling_kinds import ProvisioningRequest
+from trainer_kai.api.cluster_kinds import ProvisioningRequest
 from trainer_kai.api.decode import encode
 from trainer_kai.api.kai_kinds import PodGroup, Queue
 from trainer_kai.api.meta import OwnerReference

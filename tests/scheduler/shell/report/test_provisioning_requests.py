@@ -12,7 +12,7 @@ from scheduler.shell.report.provisioning_requests import ProvisioningRequests
 from scheduler.state.podgroups.node_asks import AskLimits
 from tests.scheduler.shell.conftest import SchedulerHarness
 from tests.support.state.objects import Fields, gang, node, queue
-from trainer_kai.api.autoscaling_kinds import ProvisioningRequest
+from trainer_kai.api.cluster_kinds import ProvisioningRequest
 from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import CONSUMES_CLASS, CONSUMES_REQUEST, PROVISIONING_CLASS

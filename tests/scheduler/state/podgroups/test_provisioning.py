@@ -12,7 +12,7 @@ from scheduler.state.podgroups.provisioning import (
     request_state,
 )
 from tests.support.state.objects import Fields, decode_object, group, pod, queue
-from trainer_kai.api.autoscaling_kinds import ProvisioningRequest
+from trainer_kai.api.cluster_kinds import ProvisioningRequest
 from trainer_kai.api.decode import decode
 from trainer_kai.api.names import PROVISIONING_CLASS
 
