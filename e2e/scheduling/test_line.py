@@ -70,16 +70,23 @@ async def full_cluster(
     await seen.until(has_reason("newer", "NoCapacity", "WaitingForHead"), "it waits", 60)
 
 
+async def free_a_node_for_the_next(
+    installation: Installation, namespace: str, seen: Timeline
+) -> None:
+    """Wait until the gang is next, and end one of the TrainJobs that run."""
+    await seen.until(
+        lambda state: bool(line(state, "older").get("nextSince")), "next", _AFTER_S + 60
+    )
+    await end(installation, namespace, "first")
+
+
 async def test_the_older_gang_starts_first(line_installation: Installation, namespace: str) -> None:
     """The nodes are kept for it as they are freed, also after the leader was killed."""
     await order(line_installation, "reserve")
     cluster = line_installation.cluster
     async with cluster.timeline(*WATCHED, PODGROUPS, namespace=namespace) as seen:
         await full_cluster(line_installation, namespace, seen)
-        await seen.until(
-            lambda state: bool(line(state, "older").get("nextSince")), "next", _AFTER_S + 60
-        )
-        await end(line_installation, namespace, "first")
+        await free_a_node_for_the_next(line_installation, namespace, seen)
         await seen.until(lambda state: line(state, "older").get("gpus") == 8000, "kept", 60)
         await seen.until(says("newer", "are idle but kept for"), "the newer one is told", 60)
         await seen.until(says("older", "It is next in queue team"), "the older one is told", 60)
@@ -99,10 +106,7 @@ async def test_what_ends_by_force_starts_on_kept_room(
     cluster = line_installation.cluster
     async with cluster.timeline(*WATCHED, PODGROUPS, namespace=namespace) as seen:
         await full_cluster(line_installation, namespace, seen, deadline_s=600)
-        await seen.until(
-            lambda state: bool(line(state, "older").get("nextSince")), "next", _AFTER_S + 60
-        )
-        await end(line_installation, namespace, "first")
+        await free_a_node_for_the_next(line_installation, namespace, seen)
         await seen.until(says("newer", "a workload that ends by force before"), "planned", 60)
         await submit(cluster, namespace, Job("short", "team", 1, gpus=8, deadline_s=30))
         await seen.until(on_nodes("short", 1), "it starts on the kept node", 60)
@@ -120,10 +124,7 @@ async def test_a_kept_node_that_dies_is_given_up(
     cluster = line_installation.cluster
     async with cluster.timeline(*WATCHED, PODGROUPS, namespace=namespace) as seen:
         await full_cluster(line_installation, namespace, seen)
-        await seen.until(
-            lambda state: bool(line(state, "older").get("nextSince")), "next", _AFTER_S + 60
-        )
-        await end(line_installation, namespace, "first")
+        await free_a_node_for_the_next(line_installation, namespace, seen)
         await seen.until(lambda state: line(state, "older").get("gpus") == 8000, "kept", 60)
         (node,) = line(seen.state, "older")["nodes"]
         await cluster.api.delete(NODES, None, node)
