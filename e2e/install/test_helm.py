@@ -140,7 +140,7 @@ async def test_beside_objects_of_another_release(helm_cluster: Cluster) -> None:
     assert set(states.values()) == {"ok"}, findings
 
 
-async def test_the_commands_of_the_page_succeed(helm_cluster: Cluster) -> None:
+async def test_the_commands_of_the_installation_succeed(helm_cluster: Cluster) -> None:
     """A user can copy them in their order; nothing is left then."""
     script = "\n".join(command_blocks(ROOT / "docs" / "install.md"))
 
@@ -164,6 +164,10 @@ async def _upgrade_and_roll_back(cluster: Cluster) -> None:
     settled = await _settled(cluster)
     await helm(*release, cluster=cluster)
     assert await _release_versions(cluster) == settled
+    script = "\n".join(command_blocks(ROOT / "docs" / "autoscaling.md"))
+    await run_script(cluster, script, helm_program().parent)
+    values = await helm("get", "values", _RELEASE, "--namespace", NAMESPACE, cluster=cluster)
+    assert "clusterAutoscaling: true" in values
     await helm("rollback", _RELEASE, "1", "--namespace", NAMESPACE, cluster=cluster)
     assert (closed, await _failure_policy(cluster)) == ("Fail", "Ignore")
 

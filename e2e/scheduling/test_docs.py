@@ -9,8 +9,8 @@ from e2e.fixtures.installation import Installation
 from e2e.fixtures.page_commands import command_blocks, run_script
 from tests.support.repository import ROOT
 
-# On clusters of their own: e2e/install/test_helm.py and e2e/sharing/test_guide.py.
-_ELSEWHERE: Final = {"install", "gpu-sharing"}
+# On clusters of their own: e2e/install/test_helm.py (two pages) and e2e/sharing/test_guide.py.
+_ELSEWHERE: Final = {"install", "autoscaling", "gpu-sharing"}
 _PAGES: Final = [
     page
     for page in sorted((ROOT / "docs").rglob("*.md"))
