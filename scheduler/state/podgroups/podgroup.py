@@ -355,6 +355,9 @@ class PodGroupRecord:
     def count_of(self, podset: str, state: int) -> int:
         return self.pod_counts.get(podset, _NO_PODS)[state]
 
+    def has_running_pods(self, podset: str) -> bool:
+        return self.pod_counts.get(podset, _NO_PODS)[RUNNING] > 0
+
     def pending_pods(self, podset: str, pod_table: PodTable) -> tuple[int, ...]:
         """Return the rows of the pending pods of a PodSet, in the order of their placement."""
         if self.is_suspended or not self.is_active or not self.count_of(podset, PENDING):

@@ -7,6 +7,7 @@ after each reading.
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
+from operator import attrgetter
 from typing import Final, TypeVar
 
 import msgspec
@@ -31,6 +32,25 @@ N = TypeVar("N", bound=np.generic)
 
 NO_CLASS: Final = 0  # the class of a free row of the pod table
 _INITIAL_ROWS: Final = 64  # rows of an empty table
+# What copies of a spec on different nodes have in common: objects, and last a number.
+_shared_parts: Final = attrgetter(
+    "volumes",
+    "init_containers",
+    "containers",
+    "node_selector",
+    "host_network",
+    "affinity",
+    "scheduler_name",
+    "service_account_name",
+    "tolerations",
+    "priority_class_name",
+    "overhead",
+    "topology_spread_constraints",
+    "scheduling_gates",
+    "resource_claims",
+    "resources",
+    "termination_grace_period_seconds",
+)
 
 
 class PodClassTable:
@@ -47,7 +67,10 @@ class PodClassTable:
         self._by_content: Final[dict[tuple[object, ...], PodClass]] = {}
         self._shared_specs: Final[dict[bytes, SharedSpec]] = {}
         self._by_identity: Final[dict[tuple[int | str, ...], PodClass]] = {}
-        self._specs_by_identity: Final[dict[tuple[int, ...] | int, SharedSpec]] = {}
+        self._specs_by_identity: Final[dict[tuple[int | None, ...] | int, SharedSpec]] = {}
+        # Of the spec that was read last: mostly that of a sibling of the next pod.
+        self._latest_parts: tuple[object, ...] = ()
+        self._latest_spec: SharedSpec | None = None
         self._labels: Final[dict[tuple[tuple[str, str], ...], Mapping[str, str]]] = {}
         self._index_selecting: Final[dict[str, int]] = {}  # classes that select others by index
         self.namespaces: Final[dict[str, int]] = {}  # how many classes each has
@@ -124,6 +147,7 @@ class PodClassTable:
         """Forget the identities of objects, which another object may get later."""
         self._by_identity.clear()
         self._specs_by_identity.clear()
+        self._latest_parts, self._latest_spec = (), None
         self._labels.clear()
 
     def expect(self, key: Key, pod: Pod, metadata: PodMetadata) -> PodClass:
@@ -222,10 +246,14 @@ class PodClassTable:
 
     def _shared_spec_of(self, spec: PodSpec) -> SharedSpec:
         """Return the one `SharedSpec` of all specs that are equal but for their node."""
-        parts = _spec_identity(spec)
-        shared_spec = self._specs_by_identity.get(parts)
+        parts = _shared_parts(spec)
+        if self._latest_spec is not None and parts == self._latest_parts:
+            return self._latest_spec
+        identity = (*map(id, parts[:-1]), parts[-1])
+        shared_spec = self._specs_by_identity.get(identity)
         if shared_spec is None:
-            shared_spec = self._specs_by_identity[parts] = self._shared_spec(spec)
+            shared_spec = self._specs_by_identity[identity] = self._shared_spec(spec)
+        self._latest_parts, self._latest_spec = parts, shared_spec
         return shared_spec
 
     def _shared_spec(self, spec: PodSpec) -> SharedSpec:
@@ -272,25 +300,4 @@ def _content(pod_class: PodClass) -> tuple[object, ...]:
         *pod_class.controller,
         *pod_class.scheduling_annotations,
         *chain.from_iterable(sorted(pod_class.labels.items())),
-    )
-
-
-def _spec_identity(spec: PodSpec) -> tuple[int, ...]:
-    """Return the identities that copies of a spec on different nodes have in common."""
-    return (
-        id(spec.volumes),
-        id(spec.init_containers),
-        id(spec.containers),
-        id(spec.node_selector),
-        spec.host_network,
-        id(spec.affinity),
-        id(spec.scheduler_name),
-        id(spec.service_account_name),
-        id(spec.tolerations),
-        id(spec.priority_class_name),
-        id(spec.overhead),
-        id(spec.topology_spread_constraints),
-        id(spec.scheduling_gates),
-        id(spec.resource_claims),
-        id(spec.resources),
     )

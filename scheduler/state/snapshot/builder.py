@@ -314,7 +314,8 @@ class SnapshotBuilder:
         records, standalone = self._podgroup_index.by_key, self._standalone_rows()
         after = self._queues
         queues_of: dict[Key | int, set[str]] = {
-            key: self._queues_of(record) for key, record in records.items()
+            key: _named_queues(record) | {self._attribute_resolver.of_podgroup(record).queue}
+            for key, record in records.items()
         }
         for pod_row in standalone:
             pod_class = self._class_table[int(self._pod_table.class_number[pod_row])]
@@ -436,12 +437,16 @@ class SnapshotBuilder:
                 self._queue_usage.remove(key)
                 self._access_questions.put(key)
                 continue
-            self._access_questions.put(key, *self._questions_of(record))
-            failure, elastic_failure = prefilter.of_record(record), prefilter.of_elastic(record)
-            podgroup = self._podgroup_table.read_record(context, record, failure, elastic_failure)
+            attributes = context.attribute_resolver.of_podgroup(record)
+            self._access_questions.put(key, *self._questions_of(record, attributes.queue))
+            failure = prefilter.of_record(record, attributes)
+            elastic_failure = prefilter.of_elastic(record, attributes)
+            podgroup = self._podgroup_table.read_record(
+                context, record, attributes, failure, elastic_failure
+            )
             if elastic_failure is not None and podgroup is not None and is_satisfied(podgroup.tree):
                 failure = elastic_failure  # it has its minimum: only elastic pods are missing
-            self._queue_usage.read(context, record, failure)
+            self._queue_usage.read(context, record, attributes, failure)
             ignored = context.constraints_of(record).warnings
             if record.refusals or record.warnings or ignored:
                 self._warnings[key] = [*record.object_warnings(self._is_waiting)]
@@ -503,20 +508,12 @@ class SnapshotBuilder:
         pod_rows: list[int] = np.flatnonzero(is_present).tolist()
         return pod_rows
 
-    def _questions_of(self, record: PodGroupRecord) -> Iterator[AccessQuestion | None]:
+    def _questions_of(self, record: PodGroupRecord, queue: str) -> Iterator[AccessQuestion | None]:
         """Yield the access questions of a PodGroup: also of other queues that its pods name."""
         if record.group is None or not (record.is_active or self._has_terminating_pods(record)):
             return
-        for queue in self._queues_of(record):
-            yield self._question(record.key.namespace, queue)
-
-    def _queues_of(self, record: PodGroupRecord) -> set[str]:
-        queues = (
-            {pod_class.labels.get(QUEUE, "") for pod_class in record.pod_classes}
-            if record.group
-            else set[str]()
-        )
-        return (queues - {""}) | {self._attribute_resolver.of_podgroup(record).queue}
+        for asked in _named_queues(record) | {queue}:
+            yield self._question(record.key.namespace, asked)
 
     def _has_terminating_pods(self, record: PodGroupRecord) -> bool:
         """Say whether pods of a PodGroup terminate on nodes, of older attempts too."""
@@ -568,6 +565,13 @@ class SnapshotBuilder:
             warning for key in sorted(self._warnings) for warning in sorted(self._warnings[key])
         )
         yield from sorted(self._reservations.warnings)
+
+
+def _named_queues(record: PodGroupRecord) -> set[str]:
+    """Return the queues that the pods of a PodGroup name, if it exists."""
+    if record.group is None:
+        return set()
+    return {pod_class.labels.get(QUEUE, "") for pod_class in record.pod_classes} - {""}
 
 
 def _by_row(podgroups: Sequence[Key], texts: Mapping[Key, str]) -> dict[int, str]:

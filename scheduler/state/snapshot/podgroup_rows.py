@@ -109,8 +109,9 @@ class PodGroupTable:
         self,
         context: BuildContext,
         record: PodGroupRecord,
+        attributes: PodGroupAttributes,
         prefilter_failure: PreFilterFailure | None,
-        elastic_failure: PreFilterFailure | None = None,
+        elastic_failure: PreFilterFailure | None,
     ) -> PodGroupInfo | None:
         """Build a PodGroup; *elastic_failure* is about its pods above the minimum only."""
         if not record.is_active:
@@ -121,7 +122,7 @@ class PodGroupTable:
         def make_podset(name: str, minimum: int) -> PodSet:
             return _podset(context, record, name, minimum, has_domains=bool(domains))
 
-        group, attributes = record.group, context.attribute_resolver.of_podgroup(record)
+        group = record.group
         delay = group.spec.preemption_delay if group else ""
         podgroup = PodGroupInfo(
             name=workload_name(record.key),

@@ -27,7 +27,6 @@ from scheduler.state.pods.gpu_share_metadata import GpuShareFault
 from scheduler.state.pods.pod_class import PodClass
 from scheduler.state.pods.pod_table import (
     PENDING,
-    RUNNING,
     PodTable,
 )
 from scheduler.state.queues.access import QueueAccessRule
@@ -93,8 +92,10 @@ class PreFilter:
         )
         self._bound_failures: Final[dict[Key, PreFilterFailure]] = {}  # by PodGroup
 
-    def of_record(self, record: PodGroupRecord) -> PreFilterFailure | None:
-        return _first_reason(self._failures(record))
+    def of_record(
+        self, record: PodGroupRecord, attributes: PodGroupAttributes
+    ) -> PreFilterFailure | None:
+        return _first_reason(self._failures(record, attributes))
 
     def of_standalone(
         self, pod_class: PodClass, title: str, *, is_pending: bool, pod_row: int = NONE
@@ -112,7 +113,9 @@ class PreFilter:
             failures += _priority_class_failures(attributes)
         return _first_reason((*failures, *((queue_failure,) if queue_failure else ())))
 
-    def of_elastic(self, record: PodGroupRecord) -> PreFilterFailure | None:
+    def of_elastic(
+        self, record: PodGroupRecord, attributes: PodGroupAttributes
+    ) -> PreFilterFailure | None:
         """Return why a PodGroup that has started gets no pods above its minimum.
 
         It keeps its pods and may replace lost ones, whatever becomes of the permission, the
@@ -120,9 +123,7 @@ class PreFilter:
         """
         if record.group is None or not has_started(record):
             return None
-        return _first_reason(
-            self._start_failures(record, self._context.attribute_resolver.of_podgroup(record))
-        )
+        return _first_reason(self._start_failures(record, attributes))
 
     def _start_failures(
         self, record: PodGroupRecord, attributes: PodGroupAttributes
@@ -145,13 +146,14 @@ class PreFilter:
             Key(namespace, queue), self._context.queues.access(queue)
         )
 
-    def _failures(self, record: PodGroupRecord) -> Iterator[PreFilterFailure]:
+    def _failures(
+        self, record: PodGroupRecord, attributes: PodGroupAttributes
+    ) -> Iterator[PreFilterFailure]:
         context = self._context
         if record.prefilter_failure is not None:
             yield record.prefilter_failure
         if record.group is None:
             return
-        attributes = context.attribute_resolver.of_podgroup(record)
         queue_failure = context.queues.prefilter_failure(attributes.queue)
         if queue_failure is not None:
             yield queue_failure
@@ -275,15 +277,15 @@ def _priority_class_failures(attributes: PodGroupAttributes) -> Iterator[PreFilt
 
 def has_started(record: PodGroupRecord) -> bool:
     """Say whether pods of a PodGroup run or are being relocated; a nomination is no start."""
-    return record.is_returning or any(
-        record.count_of(podset, RUNNING) for podset in record.min_members
-    )
+    return record.is_returning or any(map(record.has_running_pods, record.min_members))
 
 
 def _first_reason(failures: Iterable[PreFilterFailure]) -> PreFilterFailure | None:
     found = [*failures]
-    first = min(found, key=lambda failure: failure.reason.rank, default=None)
-    if first is None or all(it.cause is first.cause for it in found):
+    if not found:
+        return None
+    first = min(found, key=lambda failure: failure.reason.rank)
+    if all(it.cause is first.cause for it in found):
         return first
     return first._replace(is_only=False)
 

@@ -147,10 +147,10 @@ class QueueUsageTable:
         self,
         context: BuildContext,
         record: PodGroupRecord,
+        attributes: PodGroupAttributes,
         prefilter_failure: PreFilterFailure | None,
     ) -> None:
         class_table = context.pod_table.class_table
-        attributes = context.attribute_resolver.of_podgroup(record)
         queue = _charged_queue(context, record, attributes)
         is_non_preemptible = not attributes.is_preemptible
         is_requested = not record.is_suspended and not requests_nothing(prefilter_failure)
