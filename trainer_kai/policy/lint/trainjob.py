@@ -38,7 +38,7 @@ from trainer_kai.policy.expand.jobset import (
     with_carried_metadata,
 )
 from trainer_kai.policy.finding import Finding, FindingCode
-from trainer_kai.policy.lint.device_claims import device_claim_faults
+from trainer_kai.policy.lint.device_claims import device_claim_faults, unknown_claim_faults
 from trainer_kai.policy.lint.field_values import (
     amount_faults,
     annotation_faults,
@@ -185,6 +185,7 @@ def _findings(
     if rules.mode == "bundled" and not cluster.shares_gpus:
         yield from gpu_sharing_off(jobset, rules.scheduler_name)
     yield from _value_findings(jobset, cluster)
+    yield from unknown_claim_faults(jobset)
     yield from device_claim_faults(jobset, rules.scheduler_name, cluster)
     is_grouped_by_user = jobset.metadata.annotations.get(SKIP_PODGROUPER) == "true"
     if is_grouped_by_user:
