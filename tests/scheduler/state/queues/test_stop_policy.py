@@ -54,9 +54,7 @@ def test_the_effective_stop_policy(
 def test_an_unknown_value_is_reported() -> None:
     """With those that exist."""
     (warning,) = QueueTable(cluster_cache(queue("q", meta=policy("hold"))).queues).warnings
-    assert warning.text.endswith(
-        "is 'hold', but must be Hold or None or HoldAndDrain; Hold is used"
-    )
+    assert warning.text.endswith("is 'hold', but must be Hold, None or HoldAndDrain; Hold is used")
 
 
 def test_a_hold_counts_at_once_for_what_has_not_started() -> None:
