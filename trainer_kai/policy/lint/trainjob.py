@@ -59,7 +59,7 @@ from trainer_kai.policy.lint.node_capacity import (
     total_demand,
 )
 from trainer_kai.policy.lint.node_index import KnownCluster, LintBudget, count_spec_parts
-from trainer_kai.policy.lint.queue_limits import over_limits, over_quotas
+from trainer_kai.policy.lint.queue_limits import over_bounds
 from trainer_kai.policy.podgroups.grouping import (
     PlannedPodGroup,
     PodGroupPlan,
@@ -230,9 +230,9 @@ def _podgroup_findings(
     needs = {name: amount for name, amount in total_demand(podgroup, demands).items() if amount}
     path = count_path(demands)
     if cluster.queues is not None:
-        yield from over_limits(path, needs, cluster.gpus, queue, cluster.queues)
-        if _is_non_preemptible(jobset, demands, cluster):
-            yield from over_quotas(path, needs, cluster.gpus, queue, cluster.queues)
+        is_fixed = _is_non_preemptible(jobset, demands, cluster)
+        for field in ("limit", "quota") if is_fixed else ("limit",):
+            yield from over_bounds(path, needs, cluster.gpus, queue, cluster.queues, field)
     if capacity is None:
         return
     jobs = {demand.job.name: demand.job for demand in demands}
