@@ -27,7 +27,7 @@ from tests.support.state.objects import (
     prefilter_failure_of,
     queue,
 )
-from trainer_kai.api.names import ANTICIPATED, QUEUE_ORDER
+from trainer_kai.api.names import ANTICIPATED
 
 
 def _bounds(number: Any) -> dict[str, Any]:
@@ -132,23 +132,6 @@ def test_goals(case: Case[str | None, tuple[tuple[bool, ...], list[str]]]) -> No
         None,
     )
     assert (found.snapshot.queues.is_quota_only, reported) == case.want
-
-
-def test_an_unknown_order_counts_below_as_well() -> None:
-    """Queue a has the order of its parent, and queue b its own."""
-    orders = {"top": "strct", "b": "strict"}
-    notes = {name: {"annotations": {QUEUE_ORDER: it}} for name, it in orders.items()}
-    below = [queue(name, meta=notes.get(name), parentQueue="top") for name in ("a", "b")]
-    found = encode_objects(queue("top", meta=notes["top"]), *below)
-
-    (message,) = [one.message for one in found.warnings]
-    assert message == (
-        "queue top: annotation trainer-kai.dev/queue-order is 'strct', but must be best-effort, "
-        "reserve or strict; best-effort is used, also by the queues below that have no such "
-        "annotation"
-    )
-    queues = found.snapshot.queues
-    assert [queues.names[row] for row in queues.strict] == ["b"]
 
 
 def test_an_unknown_annotation_is_reported() -> None:
