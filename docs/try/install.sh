@@ -26,12 +26,14 @@ fi
   --require-hashes -r .try/requirements.lock
 cat > .try/bin/trainer-kai << 'END'
 #!/bin/sh
-case "$1" in
-simulate | plan) ;;
-*) echo "trainer-kai: .try is for simulate and plan; for all commands: pip install ." >&2 && exit 2 ;;
+root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
+only="only plan and simulate run in .try; for all commands: pip install $root"
+export PYTHONPATH="$root"
+case "${1-}" in
+plan | simulate | --version) exec "$root/.try/bin/python" -P -m trainer_kai.cli "$@" ;;
+-h | --help) "$root/.try/bin/python" -P -m trainer_kai.cli --help && echo "Here $only" ;;
+*) echo "trainer-kai: $only" >&2 && exit 2 ;;
 esac
-root=$(cd "$(dirname "$0")/../.." && pwd)
-PYTHONPATH="$root" exec "$root/.try/bin/python" -m trainer_kai.cli "$@"
 END
 chmod +x .try/bin/trainer-kai
 touch .try/ready

@@ -13,9 +13,11 @@ import pytest
 from e2e.cluster.kwok_stages import READY_SECONDS, RUN_SECONDS
 from e2e.cluster.nodes import make_nodes
 from e2e.demo.scenario import ACTS, NAMESPACE, NODE_BATCHES, TEAMS
+from tests.support.case import Case, ids
 from tests.support.repository import ROOT
 from trainer_kai.cli.commands.simulate.simulation import SimulationOptions, simulate
 from trainer_kai.cli.input.documents import read_files
+from trainer_kai.version import version_text
 
 _FOLDER: Final = ROOT / "docs" / "try"
 _CLUSTER: Final = _FOLDER / "cluster.yaml"
@@ -249,3 +251,44 @@ def test_what_is_installed_is_enough(printed: tuple[str, list[list[str]]]) -> No
 
     assert {*packages} <= {*locked}
     assert json.loads(done.stdout)["schema"]
+
+
+_ONLY: Final = "only plan and simulate run in .try; for all commands: pip install"
+# the arguments of the program -> its exit code, and the last line of what it prints
+_CALLS: list[Case[str, tuple[int, str]]] = [
+    Case("help", "--help", (0, f"Here {_ONLY} ROOT")),
+    Case("the version", "--version", (0, version_text(sys.version_info))),
+    Case("a command that needs more packages", "why x", (2, f"trainer-kai: {_ONLY} ROOT")),
+    Case("no command", "", (2, f"trainer-kai: {_ONLY} ROOT")),
+    Case(
+        "a command",
+        "plan -f gone.yaml",
+        (2, "trainer-kai: gone.yaml: cannot be read: No such file or directory"),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", _CALLS, ids=ids)
+def test_the_program_runs_from_any_folder(case: Case[str, tuple[int, str]], tmp_path: Path) -> None:
+    """Through a link as well, and not with the modules of the folder where it is called."""
+    _, _, script = (_FOLDER / "install.sh").read_text().partition("<< 'END'\n")
+    root, here = tmp_path / "checkout", tmp_path / "here"
+    here.mkdir()
+    (here / "argparse.py").write_text("raise SystemExit('the module of another folder')")
+    (root / ".try" / "bin").mkdir(parents=True)
+    (root / "trainer_kai").symlink_to(ROOT / "trainer_kai")
+    for name, text in (
+        ("trainer-kai", script.partition("\nEND\n")[0]),
+        ("python", f'#!/bin/sh\nexec {sys.executable} "$@"\n'),
+    ):
+        program = root / ".try" / "bin" / name
+        program.write_text(text)
+        program.chmod(0o755)
+    (here / "tk").symlink_to(root / ".try" / "bin" / "trainer-kai")
+    done = subprocess.run(
+        ["./tk", *case.given.split()], cwd=here, capture_output=True, text=True, check=False
+    )
+
+    code, line = case.want
+    lines = f"{done.stdout}{done.stderr}".splitlines()
+    assert (done.returncode, lines[-1]) == (code, line.replace("ROOT", str(root)))

@@ -1,6 +1,7 @@
 """What the tests of whole clusters share: the product's answer, and its evictions beside others."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from typing import Any, Final
 
 import pytest
@@ -24,6 +25,20 @@ def play(objects: Sequence[dict[str, Any]], *then: str) -> Mapping[str, Any]:
         return made
 
     return simulate(objects, SimulationOptions(actions=("allocate", *then), kueue=True), checked)
+
+
+def compare_cycles(
+    block: range, cluster: Callable[[Random], Sequence[dict[str, Any]]], reason: str
+) -> int:
+    """Compare random clusters; return in how many of them something waits with a reason."""
+    waiting = 0
+    for seed in block:
+        objects = cluster(Random(seed))
+        decided = run_cycle(objects)
+        waiting += reason in decided.unschedulable.values()
+        if difference_from(decided, objects, play):
+            pytest.fail(difference_report(seed, objects, play), pytrace=False)
+    return waiting
 
 
 def compare_evictions(seed: int, objects: Sequence[dict[str, Any]]) -> int:

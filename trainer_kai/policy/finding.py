@@ -19,6 +19,7 @@ class FindingCode(StrEnum):
     UNKNOWN_PRIORITY = "unknown-priority"
     PRIORITY_REFUSED = "priority-refused"
     UNKNOWN_TOPOLOGY = "unknown-topology"
+    UNKNOWN_CLAIM = "unknown-claim"
     UNKNOWN_CLAIM_TEMPLATE = "unknown-claim-template"
     UNKNOWN_DEVICE_CLASS = "unknown-device-class"
     GPU_SHARING_OFF = "gpu-sharing-off"

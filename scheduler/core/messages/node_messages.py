@@ -4,6 +4,7 @@ Nodes are counted by the first reason that excludes them. The reason that is nea
 named first.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -35,6 +36,7 @@ from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.api.text import capitalized, counted, first_listed, joined_by_or, verb_form
 
 N = TypeVar("N", int, str)
+_NEVER: Final = "It can never start as it is: pods of the PodGroup exclude each other"
 _MAX_REMEDIES: Final = 2  # changes that are named
 # Of one node, and of several.
 _FIT_ERRORS: Final = {
@@ -385,7 +387,9 @@ def _remedy(snapshot: Snapshot, details: FitErrors) -> str:
     needs = _needs(snapshot, details)
     if details.fitting < details.unplaced:
         change = _node_remedy(snapshot, details, needs)
-        return f"If no other pods ran, {_too_few(details)}. {change}"
+        less = "" if change == _NEVER else ", or when the PodGroup requests less"
+        taken = _taken(snapshot, details)
+        return f"{taken}Even if no other pods ran, {_too_few(details)}. {change}{less}"
     change = f"It can start when {_needed_resources(details, needs)}"
     if details.reason == UnschedulableReason.FRAGMENTED and not _lacks_places_alone(details):
         return f"Enough is free in total, but too little on each node. {change}"
@@ -439,6 +443,25 @@ def _too_few(details: FitErrors) -> str:
     return f"only {details.fitting} of {details.unplaced} pods like this one would fit"
 
 
+def _taken(snapshot: Snapshot, details: FitErrors) -> str:
+    """Return what the pods of the PodGroup that fit take of the resource that most nodes lack."""
+    resources, lacking = snapshot.resources, _by_count(details.insufficient)
+    if not lacking or lacking[0] == resources.pods:
+        return ""
+    pods = Counter[int]()
+    for signature, count in details.placed_before:
+        pods[snapshot.signatures[signature].request[lacking[0]]] += count
+    del pods[0]
+    if not pods:
+        return ""
+    taken = resource_amount(resources, lacking[0], sum(each * n for each, n in pods.items()))
+    sizes = sorted(pods.items(), reverse=True)
+    listed = first_listed(
+        f"{n} with {resource_amount(resources, lacking[0], each)}" for each, n in sizes
+    )
+    return f"Its pods that fit take {taken} ({listed}). "
+
+
 def _needed_resources(details: FitErrors, needs: str) -> str:
     if not needs:
         return "its ResourceClaims have their devices on a node with enough free"
@@ -471,7 +494,7 @@ def _node_remedy(snapshot: Snapshot, details: FitErrors, needs: str = "") -> str
     ):
         changes.append("a node that matches is added")
     if not changes:
-        return "It can never start as it is: pods of the PodGroup exclude each other"
+        return _NEVER
     if details.unplaced == 1:
         condition = ", if enough is then free there" if foreign else ""
         return f"It can start when {joined_by_or(changes)}{condition}"

@@ -230,6 +230,7 @@ class FitErrors(NamedTuple):
     mig_refusals: Mapping[MigRefusal, int] = MappingProxyType({})
     # Where they would fit if they could be in several domains: then nothing else is counted.
     domain_shortage: DomainShortage | None = None
+    placed_before: tuple[tuple[int, int], ...] = ()  # the placed pods: signature, and how many
 
     @property
     def share_shortage(self) -> ShareShortage | None:

@@ -1,7 +1,7 @@
 """Fit errors: how many nodes cannot take a pod, and why; each node counts for its first reason."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -69,6 +69,7 @@ def collect_fit_errors(
         is_resolvable=FitErrorReason.ROOM in by_reason,
         device_shortages=shortages,
         mig_refusals=_mig_refusals(snapshot, ranking.signature, by_reason),
+        placed_before=(*_placed_runs(signatures, failure),),
     )
 
 
@@ -333,13 +334,18 @@ def _without_nomination(snapshot: Snapshot, signature: int) -> SchedulingSignatu
 
 def _placed_alike(snapshot: Snapshot, signatures: SignatureRuns, failure: PlacementFailure) -> int:
     """Count the pods of the attempt with a node that have the same claims."""
-    claims, found, passed = snapshot.signatures[failure.signature].claims, 0, 0
+    claims = snapshot.signatures[failure.signature].claims
+    placed = _placed_runs(signatures, failure)
+    return sum([n for signature, n in placed if snapshot.signatures[signature].claims == claims])
+
+
+def _placed_runs(signatures: SignatureRuns, failure: PlacementFailure) -> Iterator[tuple[int, int]]:
+    """Yield how many pods of each signature have a node; they are placed in this order."""
+    left = failure.placed
     for signature, count in signatures:
-        placed = min(max(failure.placed - passed, 0), count)
-        passed += count
-        if snapshot.signatures[signature].claims == claims:
-            found += placed
-    return found
+        if left > 0:
+            yield signature, min(left, count)
+        left -= count
 
 
 def _requested_amounts(

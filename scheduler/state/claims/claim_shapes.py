@@ -18,7 +18,7 @@ from scheduler.core.model.claims import (
 from scheduler.core.model.rejections import PreFilterCause, PreFilterFailure
 from scheduler.core.model.resources import NONE
 from scheduler.state.claims.device_table import GPU_DRIVERS, DeviceFilterKey
-from scheduler.state.claims.selectors import Selectors
+from scheduler.state.claims.selectors import NO_CEL, Selectors
 from trainer_kai.api import device_kinds
 from trainer_kai.api.bounds import (
     MOST_CLAIM_CONSTRAINTS,
@@ -39,6 +39,10 @@ from trainer_kai.api.text import listed_names
 _EXACT: Final = "ExactCount"
 _EVERY: Final = "All"
 _CORRECTED: Final = "it is corrected"
+_INSTALLED: Final = (
+    "the package is in the environment of trainer-kai (pip install cel-expr-python, or pip install "
+    ". in a checkout of trainer-kai)"
+)
 _MOST_NAMED: Final = 5
 
 
@@ -191,7 +195,8 @@ class ShapeReader:
                     for number, selector in enumerate(selectors):
                         fault = self._selectors.fault(selector.cel.expression)
                         if fault:
-                            yield invalid(f"{owner}: the expression of selectors[{number}] {fault}")
+                            what = f"{owner}: the expression of selectors[{number}] {fault}"
+                            yield not_ready(what, _INSTALLED) if fault == NO_CEL else invalid(what)
 
     def _owned(
         self, named: str, it: ExactDeviceRequest

@@ -35,9 +35,7 @@ _LEAST: Final = 50
 _COPIED: Final = 10  # characters in a step
 _MOST_SCHEMAS: Final = 1_000  # of devices, that an expression remembers
 _BEFORE_NAMES: Final = 2  # values of a device without a name
-_NO_CEL: Final = (
-    "cannot be read: the package cel-expr-python is not installed (pip install . adds it)"
-)
+NO_CEL: Final = "cannot be read, because the Python package cel-expr-python is not installed"
 _LITERAL: Final = re.compile(r"\"([^\"\\\n]*)\"|'([^'\\\n]*)'")
 # What could read an attribute whose name is not in the text; beside loops all but plain accesses.
 _ANY: Final = re.compile(
@@ -131,7 +129,7 @@ class _Compiled:
             except RuntimeError as error:
                 self.fault = f"is no valid CEL expression: {_first_line(error)}"
             except ModuleNotFoundError:
-                self.fault = _NO_CEL
+                self.fault = NO_CEL
 
     def release(self) -> None:
         """Keep only what is wrong with it."""

@@ -92,6 +92,8 @@ _ALLOWED_VALUES: Final = {  # of annotations; an invalid value counts as the fir
     QUEUE_ORDER: (*QueueDiscipline,),  # likewise
     ACCESS: ("closed", "open"),  # to namespaces without a grant; for a queue and its descendants
 }
+_INHERITED: Final = (CONSOLIDATION, QUEUE_ORDER, ACCESS)  # from the nearest queue that has it
+_AND_BELOW: Final = ", also by the queues below that have no such annotation"
 
 
 class QueueTable:
@@ -128,8 +130,12 @@ class QueueTable:
         ):
             value = _annotation(queue, annotation)
             if value is not None and value not in allowed:
-                explanation = f"but must be {' or '.join(allowed)}; {allowed[0]} is used"
-                fault = f"queue {name}: annotation {annotation} is {value!r}, {explanation}"
+                choice = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
+                below = _AND_BELOW if annotation in _INHERITED else ""
+                fault = (
+                    f"queue {name}: annotation {annotation} is {value!r}, but must be {choice}; "
+                    f"{allowed[0]} is used{below}"
+                )
                 warnings.append(ObjectWarning(Key("", name), fault, still_counts=True))
         for name, queue in self._queues.items():
             notes = (

@@ -69,6 +69,10 @@ class OwnedPods(NamedTuple):
         return self.spec.replicated_jobs[0].template.spec.parallelism or 0
 
     @property
+    def has_replicas(self) -> bool:
+        return self.kind != _NOTEBOOK
+
+    @property
     def template(self) -> PodTemplate:
         return self.spec.replicated_jobs[0].template.spec.template
 

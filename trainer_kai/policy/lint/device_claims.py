@@ -1,4 +1,4 @@
-"""Checks the names in claims of devices: of ResourceClaimTemplates, and of the DeviceClasses there.
+"""Checks the names in claims of devices: of claims, ResourceClaimTemplates and DeviceClasses.
 
 Claims that pods share by name are not looked up: there is one for each pod, and few are shared.
 """
@@ -10,11 +10,32 @@ from trainer_kai.api.device_kinds import RequestedClass
 from trainer_kai.api.meta import Key
 from trainer_kai.api.text import listed_names
 from trainer_kai.policy.finding import Finding, FindingCode
-from trainer_kai.policy.lint.node_capacity import pod_path
+from trainer_kai.policy.lint.node_capacity import containers_at, pod_path
 from trainer_kai.policy.lint.node_index import KnownCluster
 from trainer_kai.policy.workloads.workload import StagedJobs
 
 _MOST_LISTED: Final = 5  # names in a message
+
+
+def unknown_claim_faults(jobset: StagedJobs) -> Iterator[Finding]:
+    """Yield the names with which the API server refuses a pod: its Job retries for ever."""
+    for i, job in enumerate(jobset.spec.replicated_jobs):
+        names = [it.name for it in job.template.spec.template.spec.resource_claims]
+        known = set(names)
+        for path, container in containers_at(jobset, i):
+            for n, use in enumerate(container.resources.claims):
+                if use.name not in known:
+                    remedy = (
+                        f"Name one of these: {listed_names(names, _MOST_LISTED)}"
+                        if names
+                        else "It names none: add the claim there, or remove the name"
+                    )
+                    message = (
+                        f"{use.name!r} is no name in spec.resourceClaims of the pod, so no pod "
+                        f"can be created. {remedy}"
+                    )
+                    where = f"{path}.resources.claims[{n}].name"
+                    yield Finding(where, message, blocks=True, code=FindingCode.UNKNOWN_CLAIM)
 
 
 def device_claim_faults(

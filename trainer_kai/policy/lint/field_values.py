@@ -30,7 +30,7 @@ from trainer_kai.api.quantity import QuantityError, is_whole, milli
 from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
 from trainer_kai.api.text import listed_names
 from trainer_kai.policy.finding import Finding, FindingCode
-from trainer_kai.policy.lint.node_capacity import RequiredDomain, pod_path
+from trainer_kai.policy.lint.node_capacity import RequiredDomain, containers_at, pod_path
 from trainer_kai.policy.misspelled_keys import POD_KEYS, misspelled_keys
 from trainer_kai.policy.pods.requests import spec_limit_fault
 from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClasses
@@ -154,15 +154,9 @@ def required_domain(
 
 
 def amount_faults(jobset: StagedJobs) -> Iterator[Finding]:
-    for i, job in enumerate(jobset.spec.replicated_jobs):
-        template = job.template.spec.template
-        for kind, containers in (
-            ("containers", template.spec.containers),
-            ("initContainers", template.spec.init_containers),
-        ):
-            for j, container in enumerate(containers):
-                path = f"{pod_path(i)}.{kind}[{j}].resources"
-                yield from _container_faults(container, path)
+    for job in range(len(jobset.spec.replicated_jobs)):
+        for path, container in containers_at(jobset, job):
+            yield from _container_faults(container, f"{path}.resources")
 
 
 def gpu_share_faults(jobset: StagedJobs, scheduler_name: str) -> Iterator[Finding]:

@@ -109,6 +109,15 @@ def container_path(demand: SubGroupDemand, name: str) -> str:
     return f"{most[2]}[{name}]" if most[0] else pod_path(demand.job_index)
 
 
+def containers_at(jobset: StagedJobs, index: int) -> Iterator[tuple[str, Container]]:
+    """Yield the containers of the pods of a replicatedJob, each with its path."""
+    for kind, containers in _containers(
+        jobset.spec.replicated_jobs[index].template.spec.template.spec
+    ):
+        for i, container in enumerate(containers):
+            yield f"{pod_path(index)}.{kind}[{i}]", container
+
+
 def _containers(pod: PodSpec) -> Iterator[tuple[str, tuple[Container, ...]]]:
     yield "containers", pod.containers
     yield "initContainers", pod.init_containers

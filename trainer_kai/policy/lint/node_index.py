@@ -281,7 +281,7 @@ def _pod_parts(pod: PodSpec) -> Iterator[int]:
 def _container_parts(container: Container) -> int:
     resources = container.resources
     amounts = len(resources.requests) + len(resources.limits)
-    return _CONTAINER + len(container.ports) + _AMOUNT * amounts
+    return _CONTAINER + len(container.ports) + len(resources.claims) + _AMOUNT * amounts
 
 
 def _affinity_parts(affinity: Affinity) -> Iterator[int]:

@@ -27,6 +27,18 @@ _LOOKS_LIKE_OTHER_UNIT: Final = 1000  # a smaller number was probably meant as c
 _RESOURCE_NAMES: Final = {CPU: "CPU", MEMORY: "memory", _GPU: _GPU}
 _MAX_DEPTH: Final = 100
 _MAX_BOUND: Final = Decimal(10**15)  # no cluster has as much
+_OVER_LIMIT: Final = (
+    "the pods that must start together request {requested}, and the limit of {queue} is {bound}. "
+    "{Less}, or name another queue"
+)
+_OVER_QUOTA: Final = (
+    "the TrainJob is non-preemptible and requests {requested}, and the quota of {queue} is "
+    f"{{bound}}. Set {PREEMPTIBILITY}: {PREEMPTIBILITIES[0]}, name another queue, or {{less}}"
+)
+_MESSAGES: Final = {
+    "limit": (FindingCode.OVER_LIMIT, _OVER_LIMIT),
+    "quota": (FindingCode.OVER_QUOTA, _OVER_QUOTA),
+}
 
 
 class _QueueBound(NamedTuple):
@@ -70,49 +82,29 @@ def quota_shortage(
     return None
 
 
-def over_limits(
+def over_bounds(
     path: str,
     needs: ResourceAmounts,
     gpus: tuple[str, ...],
     queue: str,
     queues: Mapping[str, QueueSpec],
+    field: str,
 ) -> Iterator[Finding]:
-    """Only the first limit, from the queue upwards."""
+    """Only the first limit or quota, from the queue upwards."""
     counted = _queue_resources(needs, gpus)
-    for bound in _bounds(queue, queues, "limit"):
+    for bound in _bounds(queue, queues, field):
         requested = counted.get(bound.name, 0)
         if requested > bound.most:
-            limit = _bound_text(bound)
-            message = (
-                f"the pods that must start together request {_amount_text(bound.name, requested)}, "
-                f"and the limit of {_queue_text(bound.queue, queue)} is {limit}. "
-                f"{capitalized(_request_text(bound))}, or name another queue"
+            code, template = _MESSAGES[field]
+            less = _request_text(bound)
+            message = template.format(
+                requested=_amount_text(bound.name, requested),
+                queue=_queue_text(bound.queue, queue),
+                bound=_bound_text(bound),
+                less=less,
+                Less=capitalized(less),
             )
-            yield Finding(path, message, blocks=True, code=FindingCode.OVER_LIMIT)
-            return
-
-
-def over_quotas(
-    path: str,
-    needs: ResourceAmounts,
-    gpus: tuple[str, ...],
-    queue: str,
-    queues: Mapping[str, QueueSpec],
-) -> Iterator[Finding]:
-    """Only the first quota, from the queue upwards."""
-    counted = _queue_resources(needs, gpus)
-    for bound in _bounds(queue, queues, "quota"):
-        requested = counted.get(bound.name, 0)
-        if requested > bound.most:
-            quota = _bound_text(bound)
-            message = (
-                "the TrainJob is non-preemptible and requests "
-                f"{_amount_text(bound.name, requested)}, and the quota of "
-                f"{_queue_text(bound.queue, queue)} is {quota}. Set "
-                f"{PREEMPTIBILITY}: {PREEMPTIBILITIES[0]}, name another queue, or "
-                f"{_request_text(bound)}"
-            )
-            yield Finding(path, message, blocks=True, code=FindingCode.OVER_QUOTA)
+            yield Finding(path, message, blocks=True, code=code)
             return
 
 

@@ -38,7 +38,7 @@ from trainer_kai.policy.expand.jobset import (
     with_carried_metadata,
 )
 from trainer_kai.policy.finding import Finding, FindingCode
-from trainer_kai.policy.lint.device_claims import device_claim_faults
+from trainer_kai.policy.lint.device_claims import device_claim_faults, unknown_claim_faults
 from trainer_kai.policy.lint.field_values import (
     amount_faults,
     annotation_faults,
@@ -59,7 +59,7 @@ from trainer_kai.policy.lint.node_capacity import (
     total_demand,
 )
 from trainer_kai.policy.lint.node_index import KnownCluster, LintBudget, count_spec_parts
-from trainer_kai.policy.lint.queue_limits import over_limits, over_quotas
+from trainer_kai.policy.lint.queue_limits import over_bounds
 from trainer_kai.policy.podgroups.grouping import (
     PlannedPodGroup,
     PodGroupPlan,
@@ -185,6 +185,7 @@ def _findings(
     if rules.mode == "bundled" and not cluster.shares_gpus:
         yield from gpu_sharing_off(jobset, rules.scheduler_name)
     yield from _value_findings(jobset, cluster)
+    yield from unknown_claim_faults(jobset)
     yield from device_claim_faults(jobset, rules.scheduler_name, cluster)
     is_grouped_by_user = jobset.metadata.annotations.get(SKIP_PODGROUPER) == "true"
     if is_grouped_by_user:
@@ -229,9 +230,9 @@ def _podgroup_findings(
     needs = {name: amount for name, amount in total_demand(podgroup, demands).items() if amount}
     path = count_path(demands)
     if cluster.queues is not None:
-        yield from over_limits(path, needs, cluster.gpus, queue, cluster.queues)
-        if _is_non_preemptible(jobset, demands, cluster):
-            yield from over_quotas(path, needs, cluster.gpus, queue, cluster.queues)
+        is_fixed = _is_non_preemptible(jobset, demands, cluster)
+        for field in ("limit", "quota") if is_fixed else ("limit",):
+            yield from over_bounds(path, needs, cluster.gpus, queue, cluster.queues, field)
     if capacity is None:
         return
     jobs = {demand.job.name: demand.job for demand in demands}

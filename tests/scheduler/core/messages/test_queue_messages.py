@@ -22,7 +22,7 @@ from tests.support.case import Case, ids
 from tests.support.snapshot.builder import GIB, Builder, SnapshotQueue, signature
 from trainer_kai.api.kai_kinds import ABSENT_RESOURCE, QueueResource, QueueResources, QueueSpec
 from trainer_kai.api.reasons import UnschedulableReason
-from trainer_kai.policy.lint.queue_limits import over_limits, over_quotas
+from trainer_kai.policy.lint.queue_limits import over_bounds
 
 BUILD: Final = Builder(
     queues=[SnapshotQueue(name) for name in ("department", "team", "division", "company")]
@@ -259,8 +259,7 @@ def test_admission_has_the_same_notes(case: Case[tuple[str, Decimal | None], str
     written = QueueResource(**amounts)
     cpu = ABSENT_RESOURCE if number is None else written
     spec = QueueSpec(resources=QueueResources(gpu=free, memory=free, cpu=cpu))
-    check = over_limits if field == "limit" else over_quotas
-    [admission] = check("path", {"cpu": 4000}, (), "team", {"team": spec})
+    [admission] = over_bounds("path", {"cpu": 4000}, (), "team", {"team": spec}, field)
 
     snapshot = BUILD.snapshot()
     absent = frozenset({(1, ResourceKind.CPU)} if number is None else ())

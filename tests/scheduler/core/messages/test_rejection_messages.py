@@ -272,27 +272,57 @@ SENTENCES: list[Case[Rejection, str]] = [
         nodes(NO_ROOM, {FitErrorReason.ROOM: 2, FitErrorReason.CORDONED: 1}, **TWO_LEFT, needed=3),
         "1 of 3 pods fits; the next pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the "
         "4 nodes then fits it: 2 nodes have too little free (at most 4 GPU, 0.25 CPU on one "
-        "node), 1 node is cordoned. If no other pods ran, only 2 of 3 pods would fit. It can "
+        "node), 1 node is cordoned. Even if no other pods ran, only 2 of 3 pods would fit. It can "
         "start when a node is uncordoned, or a node that matches is added, if enough is then free"
-        " for 2 such pods (1 CPU, 16 GPU)",
+        " for 2 such pods (1 CPU, 16 GPU), or when the PodGroup requests less",
     ),
     Case(
         "too little for the pods of one signature",
         nodes(NO_ROOM, {FitErrorReason.ROOM: 4}, **TWO_LEFT, needed=9),
         "1 of 9 pods fits; the next pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the "
         "4 nodes then has 8 GPU, 0.5 CPU free: 4 nodes have too little free (at most 4 GPU, 0.25 "
-        "CPU on one node). If no other pods ran, only 1 of 2 pods like this one would fit. It can"
-        " start when a node that matches is added, if enough is then free for 2 such pods (1 CPU,"
-        " 16 GPU)",
+        "CPU on one node). Even if no other pods ran, only 1 of 2 pods like this one would fit. It "
+        "can start when a node that matches is added, if enough is then free for 2 such pods (1 "
+        "CPU, 16 GPU), or when the PodGroup requests less",
+    ),
+    Case(
+        "what the other pods of the PodGroup take",
+        nodes(
+            NO_ROOM,
+            {FitErrorReason.ROOM: 4},
+            **{**TWO_LEFT, "insufficient": {GPU: 4}, "placed": 5},
+            needed=7,
+            placed_before=((0, 1), (1, 2), (0, 1), (2, 1)),
+        ),
+        "5 of 7 pods fit; the next pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 "
+        "nodes then has 8 GPU free: 4 nodes have too little free (at most 4 GPU on one node). Its "
+        "pods that fit take 16 GPU (2 with 8 GPU). Even if no other pods ran, "
+        "only 6 of 7 pods would fit. It can start when a node that matches is added, if enough is "
+        "then free for 2 such pods (16 GPU), or when the PodGroup requests less",
+    ),
+    Case(
+        "what other pods of several sizes take",
+        nodes(
+            NO_ROOM,
+            {FitErrorReason.ROOM: 4},
+            **{**TWO_LEFT, "insufficient": {CPU: 4}, "placed": 4},
+            needed=6,
+            placed_before=((0, 1), (3, 2), (0, 1)),
+        ),
+        "4 of 6 pods fit; the next pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the 4 "
+        "nodes then has 0.5 CPU free: 4 nodes have too little free (at most 0.25 CPU on one "
+        "node). Its pods that fit take 3 CPU (2 with 1 CPU, 2 with 0.5 CPU). Even if no other "
+        "pods ran, only 5 of 6 pods would fit. It can start when a node that matches is added, if "
+        "enough is then free for 2 such pods (1 CPU), or when the PodGroup requests less",
     ),
     Case(
         "none of the pods of one signature",
         nodes(NO_ROOM, {FitErrorReason.ROOM: 4}, **TWO_LEFT, needed=9, fitting=0),
         "1 of 9 pods fits; the next pod requests 0.5 CPU, 1.5 GiB memory, 8 GPU, and none of the "
         "4 nodes then has 8 GPU, 0.5 CPU free: 4 nodes have too little free (at most 4 GPU, 0.25 "
-        "CPU on one node). If no other pods ran, no pod like this one would fit beside the other "
-        "pods of the PodGroup. It can start when a node that matches is added, if enough is then "
-        "free for 2 such pods (1 CPU, 16 GPU)",
+        "CPU on one node). Even if no other pods ran, no pod like this one would fit beside the "
+        "other pods of the PodGroup. It can start when a node that matches is added, if enough is "
+        "then free for 2 such pods (1 CPU, 16 GPU), or when the PodGroup requests less",
     ),
     Case(
         "many pods and no node that fits",

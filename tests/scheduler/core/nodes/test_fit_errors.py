@@ -298,6 +298,13 @@ def test_what_others_could_give_back(
     assert (got.unplaced, got.fitting) == case.want
 
 
+def test_the_pods_that_have_a_node() -> None:
+    """In the order in which they are placed: the last run may be there in part."""
+    got = numbers_of([SnapshotNode(), SnapshotNode()], ONE, *[FOUR] * 4)
+    assert (got.placed, got.placed_before) == (4, ((0, 1), (1, 3)))
+    assert numbers_of([FULL], ONE).placed_before == ()
+
+
 ONE_PORT: Final = signature(host_ports=(0,), conflicting_ports=(0,))
 
 # nodes, the pods of a gang -> nodes that only its own pods closed

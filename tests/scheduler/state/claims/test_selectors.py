@@ -224,7 +224,7 @@ def test_an_installation_without_the_library_says_so(monkeypatch: pytest.MonkeyP
         raise ModuleNotFoundError("cel_expr_python")
 
     monkeypatch.setattr("scheduler.state.claims.selectors._environment", missing)
-    why = "cannot be read: the package cel-expr-python is not installed (pip install . adds it)"
+    why = "cannot be read, because the Python package cel-expr-python is not installed"
     assert Selectors().fault("true") == why
 
 

@@ -195,7 +195,7 @@ def test_a_value_that_is_neither_is_reported() -> None:
     (reported,) = (it.text for it in encode(given, options()).warnings)
     assert reported == (
         "queue q: annotation trainer-kai.dev/access is 'private', but must be closed or open; "
-        "closed is used"
+        "closed is used, also by the queues below that have no such annotation"
     )
 
 

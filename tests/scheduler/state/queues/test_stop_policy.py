@@ -1,4 +1,4 @@
-"""Held queues: the strictest of a queue and its ancestors counts, at once when it changes."""
+"""Annotations for a queue and those below: of stop policies the strictest counts, at once."""
 
 import pytest
 
@@ -10,12 +10,13 @@ from tests.support.state.objects import (
     NOW,
     cluster_cache,
     decode_object,
+    encode_objects,
     group,
     pod,
     prefilter_failure_of,
     queue,
 )
-from trainer_kai.api.names import STOP_POLICY
+from trainer_kai.api.names import QUEUE_ORDER, STOP_POLICY
 
 
 def policy(value: str | None) -> dict[str, dict[str, str]]:
@@ -54,9 +55,24 @@ def test_the_effective_stop_policy(
 def test_an_unknown_value_is_reported() -> None:
     """With those that exist."""
     (warning,) = QueueTable(cluster_cache(queue("q", meta=policy("hold"))).queues).warnings
-    assert warning.text.endswith(
-        "is 'hold', but must be Hold or None or HoldAndDrain; Hold is used"
+    assert warning.text.endswith("is 'hold', but must be Hold, None or HoldAndDrain; Hold is used")
+
+
+def test_an_unknown_order_counts_below_as_well() -> None:
+    """Queue a has the order of its parent, and queue b its own."""
+    orders = {"top": "strct", "b": "strict"}
+    notes = {name: {"annotations": {QUEUE_ORDER: it}} for name, it in orders.items()}
+    below = [queue(name, meta=notes.get(name), parentQueue="top") for name in ("a", "b")]
+    found = encode_objects(queue("top", meta=notes["top"]), *below)
+
+    (message,) = [one.message for one in found.warnings]
+    assert message == (
+        "queue top: annotation trainer-kai.dev/queue-order is 'strct', but must be best-effort, "
+        "reserve or strict; best-effort is used, also by the queues below that have no such "
+        "annotation"
     )
+    queues = found.snapshot.queues
+    assert [queues.names[row] for row in queues.strict] == ["b"]
 
 
 def test_a_hold_counts_at_once_for_what_has_not_started() -> None:

@@ -89,3 +89,36 @@ def test_names_that_do_not_exist(case: Case[_Given, list[str]]) -> None:
     known = KnownCluster(device_classes=classes, claim_template=_find if has_templates else None)
     found = findings(LintInput(own, known))
     assert [it for it in found if it.startswith("unknown-")] == case.want
+
+
+_CONTAINER = "spec.replicatedJobs[0].template.spec.template.spec"
+# the names of the claims of a pod, and those of a container -> what is wrong with its second one
+USES: list[Case[tuple[list[str], list[str]], str]] = [
+    Case("both are there", (["gpu", "nic"], ["nic", "gpu"]), ""),
+    Case("one is not", (["nic", "gpu"], ["gpu", "gup"]), "Name one of these: nic, gpu"),
+    Case("none is", ([], ["gpu"]), "It names none: add the claim there, or remove the name"),
+    Case(
+        "a few of many are listed",
+        ([*"abcdefg"], ["x"]),
+        "Name one of these: a, b, c, d, e and 2 more",
+    ),
+]
+
+
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+@pytest.mark.parametrize("case", USES, ids=ids)
+def test_claims_that_a_container_uses(
+    case: Case[tuple[list[str], list[str]], str], field: str
+) -> None:
+    """The API server refuses the pod, whichever scheduler it is for."""
+    own, used = case.given
+    uses = [{"name": "side"}, {"name": "x", "resources": {"claims": [{"name": it} for it in used]}}]
+    claims = [{"name": it, "resourceClaimTemplateName": "good"} for it in own]
+    pod = {"containers": [], field: uses, "resourceClaims": claims, "schedulerName": "other"}
+    found = findings(LintInput(jobset(rjob("node", pod=pod)), KnownCluster()))
+
+    path = f"{_CONTAINER}.{field}[1].resources.claims[{len(used) - 1}].name"
+    message = f"{used[-1]!r} is no name in spec.resourceClaims of the pod, so no pod can be created"
+    assert [it for it in found if it.startswith("unknown-claim")] == (
+        [f"unknown-claim! {path}: {message}. {case.want}"] if case.want else []
+    )

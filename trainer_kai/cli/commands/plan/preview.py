@@ -23,6 +23,7 @@ from trainer_kai.api.names import (
     QUEUE,
     STAGE,
 )
+from trainer_kai.api.requested_values import is_count
 from trainer_kai.api.resources import CRON_JOBS, JOBSETS, RUNTIMES
 from trainer_kai.api.text import counted
 from trainer_kai.api.trainjob import Runtime, TrainJob
@@ -61,6 +62,7 @@ from trainer_kai.policy.queueing.queue_resolution import (
     queue_of_owner,
     resolve_queue,
 )
+from trainer_kai.policy.start_order import pods_at_once
 from trainer_kai.policy.workloads.job import ONLY_JOB, job_workload
 from trainer_kai.policy.workloads.jobset import jobset_workload
 from trainer_kai.policy.workloads.workload import Workload
@@ -287,12 +289,13 @@ def preview_owned(owned: OwnedPods, context: PreviewContext) -> Preview:
         planned,
         total_requests(owned, planned, context.claim_gpus, set()),
     )
+    raised = ", or raise spec.replicas" if owned.has_replicas else ""
     linted = lint_jobset(owned, choice.queue, rules, context.known_cluster, owned.form)
     preview = Preview(owned.kind, owned.key, "", context.mode, choice, (row,), (fields,), ())
     findings = (
         *_namespace_notes(preview, context),
         *default_group_findings(group.subject),
-        *_minimum_notes(owned, minimum),
+        *_minimum_faults(minimum, owned.pods, raised),
         *_not_reported(linted),
         *_queue_findings(preview, context),
     )
@@ -311,12 +314,11 @@ def _left_out(owned: OwnedPods, context: PreviewContext) -> Finding | None:
     return other
 
 
-def _minimum_notes(owned: OwnedPods, requested: int) -> Iterator[Finding]:
-    if requested > owned.pods:
-        message = (
-            f"{requested} is more than its {counted(owned.pods, 'pod')}, so none of them starts"
-        )
-        yield Finding(f"metadata.annotations[{BATCH_MIN_MEMBER}]", message)
+def _minimum_faults(requested: int, pods: int, remedy: str = "") -> Iterator[Finding]:
+    if requested > pods:
+        message = f"{requested} is more than its {counted(pods, 'pod')}, so it can never start"
+        path = f"metadata.annotations[{BATCH_MIN_MEMBER}]"
+        yield Finding(path, f"{message}. Lower it to {pods}{remedy}", blocks=True)
 
 
 def owner_queue(
@@ -478,10 +480,27 @@ def _preview(workload: Workload, context: PreviewContext, queue: QueueChoice) ->
         queue=queue,
         podgroups=tuple(podgroups),
         manifests=steps.apply,
-        findings=tuple(
-            it._replace(path=started.own_path(it.path)) for it in steps.podgroup_plan.findings
-        ),
+        findings=(*_plan_findings(started, steps.podgroup_plan.findings, context.mode),),
     )
+
+
+def _plan_findings(
+    workload: Workload, findings: Iterable[Finding], mode: GroupingMode
+) -> Iterator[Finding]:
+    """KAI takes a minimum above the pods of a Job as it is, where we lower it."""
+    text = workload.metadata.annotations.get(BATCH_MIN_MEMBER, "")
+    is_of_kai = mode == "external" and not workload.kind.form.jobs_path and is_count(text)
+    too_many = [
+        fault
+        for job in (workload.spec.replicated_jobs if is_of_kai else ())
+        for fault in _minimum_faults(int(text), pods_at_once(job))
+    ]
+    replaced = {it.path for it in too_many}
+    for it in findings:
+        path = workload.own_path(it.path)
+        if path not in replaced:
+            yield it._replace(path=path)
+    yield from too_many
 
 
 def _podgroup_previews(

@@ -115,17 +115,23 @@ async def test_a_claim_is_waited_for(harness: ClaimHarness) -> None:
         assert harness.api.node_of_pods() == {"g0": "a"}
 
 
-async def test_a_refused_bind_gives_the_devices_back(harness: ClaimHarness) -> None:
-    """The first bind of a pod is refused once: its claim is free, and is allocated again."""
+def _refuse(harness: ClaimHarness, start: str, code: RefusedRequest, most: int) -> list[str]:
+    """Have the API server refuse the first requests of a kind; return those that it refused."""
     refused: list[str] = []
 
     def refuse(what: str) -> RefusedRequest | None:
-        if what.startswith("bind g1") and not refused:
+        if what.startswith(start) and len(refused) < most:
             refused.append(what)
-            return 409
+            return code
         return None
 
     harness.api.refuse_with = refuse
+    return refused
+
+
+async def test_a_refused_bind_gives_the_devices_back(harness: ClaimHarness) -> None:
+    """The first bind of a pod is refused once: its claim is free, and is allocated again."""
+    refused = _refuse(harness, "bind g1", 409, 1)
     harness.api.put(*_BASE, *_GANG)
     async with harness.leading():
         await harness.advance(5)
@@ -137,15 +143,7 @@ async def test_a_refused_bind_gives_the_devices_back(harness: ClaimHarness) -> N
 
 async def test_a_claim_that_takes_no_finalizer(harness: ClaimHarness) -> None:
     """The API server takes it for a change of the parameters of a driver: it is allocated so."""
-    refused: list[str] = []
-
-    def refuse(what: str) -> RefusedRequest | None:
-        if what.startswith("patch resourceclaims g"):
-            refused.append(what)
-            return 422
-        return None
-
-    harness.api.refuse_with = refuse
+    refused = _refuse(harness, "patch resourceclaims g", 422, 1_000)
     harness.api.put(*_BASE, *_GANG)
     async with harness.leading():
         await harness.advance(5)

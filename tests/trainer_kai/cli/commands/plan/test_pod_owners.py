@@ -22,7 +22,22 @@ def terminal(
     return Terminal("plan", tmp_path, capsys)
 
 
+def _using_claim(name: str) -> dict[str, Any]:
+    found = template()
+    found["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    found["spec"]["containers"][0]["resources"]["claims"] = [{"name": name}]
+    return found
+
+
 WEB = pod_owner("Deployment", replicas=3)
+TOO_MANY = (
+    f"never runs: metadata.annotations[{MIN_MEMBER}]: 3 is more than its 1 pod, so it can never "
+    "start"
+)
+BAD_CLAIM = (
+    "never runs: spec.template.spec.containers[0].resources.claims[0].name: 'gup' is no name in "
+    "spec.resourceClaims of the pod, so no pod can be created. Name one of these: gpu"
+)
 NO_PODGROUP = "No PodGroup: it is not for this scheduler"
 # the objects -> lines of the text
 CASES: list[Case[list[dict[str, Any]], tuple[str, ...]]] = [
@@ -42,7 +57,17 @@ CASES: list[Case[list[dict[str, Any]], tuple[str, ...]]] = [
     Case(
         "more than there are",
         [pod_owner("ReplicaSet", replicas=1, annotations={MIN_MEMBER: "3"})],
-        (f"note: metadata.annotations[{MIN_MEMBER}]: 3 is more than its 1 pod, so none",),
+        (f"{TOO_MANY}. Lower it to 1, or raise spec.replicas",),
+    ),
+    Case(
+        "more than a Notebook has",
+        [pod_owner("Notebook", annotations={MIN_MEMBER: "3"})],
+        (f"{TOO_MANY}. Lower it to 1",),
+    ),
+    Case(
+        "a claim that the pod does not have",
+        [pod_owner("Deployment", template=_using_claim("gup"))],
+        (BAD_CLAIM,),
     ),
     Case(
         "a StatefulSet that makes its pods one after another",
@@ -94,6 +119,19 @@ def test_what_is_planned(
     lines = [" ".join(line.split()) for line in out.splitlines()]
 
     assert [it for it in case.want if not any(line.startswith(it) for line in lines)] == []
+
+
+def test_the_exit_code_tells_that_it_never_starts(terminal: Terminal) -> None:
+    codes = [
+        terminal.run("-f", terminal.write("a.yaml", pod_owner("Deployment", **given)))[0]
+        for given in (
+            {"replicas": 2, "annotations": {MIN_MEMBER: "3"}},
+            {"replicas": 3, "annotations": {MIN_MEMBER: "3"}},
+            {"template": _using_claim("gup")},
+            {"template": _using_claim("gpu")},
+        )
+    ]
+    assert codes == [1, 0, 1, 0]
 
 
 def test_the_podgroup_is_that_of_the_podgrouper(terminal: Terminal) -> None:

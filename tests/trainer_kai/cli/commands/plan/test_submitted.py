@@ -280,6 +280,30 @@ def test_a_workload_of_a_user(
     assert [line for line in case.want.lines if line not in lines] == []
 
 
+# the mode -> what is said of a minimum of 5 pods of 3
+MINIMA = {
+    "bundled": (
+        0,
+        "note: {}: 5 is more than the pods of each Job at the same time. 3 is used",
+    ),
+    "external": (
+        1,
+        "never runs: {}: 5 is more than its 3 pods, so it can never start. Lower it to 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", MINIMA)
+def test_more_than_the_pods_of_a_job(mode: str, terminal: Terminal) -> None:
+    """We lower the minimum; KAI, which groups the Job in mode external, takes it as it is."""
+    given = job("train", 3, labels=TEAM, annotations={MIN_MEMBER: "5"})
+    code, text, _ = terminal.run("-f", terminal.write("job.yaml", given), "--mode", mode)
+
+    said = [line for line in text.splitlines() if MIN_MEMBER in line]
+    want, line = MINIMA[mode]
+    assert (code, said) == (want, [line.format(f"metadata.annotations[{MIN_MEMBER}]")])
+
+
 def test_several_kinds_in_one_file(terminal: Terminal) -> None:
     """Each is planned, in the order of the file."""
     objects = [job("train"), user_jobset("steps"), cron_job("nightly", job("x"))]

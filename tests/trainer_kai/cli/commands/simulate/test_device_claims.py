@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.support.workloads.simulate_objects import group, node, pod, queue
 from trainer_kai.cli.commands.simulate.simulation import (
     SimulationOptions,
@@ -122,6 +124,26 @@ def test_the_table_names_the_devices_of_each_claim_once() -> None:
         "    claim default/shared: gpu.nvidia.com/a/gpu-0",
         "    claim default/p2-gpu: gpu.nvidia.com/a/gpu-1",
     ]
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is wrong with the claim, so it is not Misconfigured."""
+
+    def missing() -> None:
+        raise ModuleNotFoundError("cel_expr_python")
+
+    monkeypatch.setattr("scheduler.state.claims.selectors._environment", missing)
+    objects = [_CLASS, _TEMPLATE, queue("team-a"), node("a", gpus=0), _slice("a", 1)]
+    document = simulate([*objects, group("g"), _claiming("p", "g")])
+
+    (waiting,) = document["cycles"][0]["unschedulable"]
+    assert waiting["reason"] == "NoNodeMatches"
+    assert waiting["message"] == (
+        "spec.resourceClaims[gpu] of pod p: DeviceClass gpu.nvidia.com: the expression of "
+        "selectors[0] cannot be read, because the Python package cel-expr-python is not "
+        "installed. It cannot start before the package is in the environment of trainer-kai "
+        "(pip install cel-expr-python, or pip install . in a checkout of trainer-kai)"
+    )
 
 
 def test_a_second_cycle_counts_what_the_first_one_allocated() -> None:

@@ -121,9 +121,4 @@ async def test_the_reason(case: Case[Change, Expected]) -> None:
     cluster = TrainJobCluster()
     case.given(cluster)
 
-    report = await cluster.why()
-
-    reasons = [
-        it for it in (report.reason, *(podgroup.reason for podgroup in report.podgroups)) if it
-    ]
-    assert (report.state, *(f"{it.title}: {it.message}" for it in reasons)) == case.want
+    assert await cluster.reasons() == case.want

@@ -140,6 +140,12 @@ class TrainJobCluster:
         kind = "Pod" if pod else "Job" if job else "TrainJob"
         return await self.why_of(kind, pod or job or "job")
 
+    async def reasons(self) -> tuple[str, ...]:
+        """Return the state of the TrainJob, and its reasons with those of its PodGroups."""
+        report = await self.why()
+        found = filter(None, (report.reason, *(it.reason for it in report.podgroups)))
+        return report.state, *(f"{it.title}: {it.message}" for it in found)
+
     async def why_of(self, kind: str, name: str) -> TrainJobReport:
         """Return the report on an object; "" is any kind."""
         access = RestConfig("https://fake", StaticToken(""), namespace="default")
