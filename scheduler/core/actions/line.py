@@ -50,8 +50,9 @@ _STARTED_S: Final = 600  # after it has run for so long a PodGroup loses its pla
 _FAR: Final = 2**62  # later than any time
 _new_change: Final = partial(tuple.__new__, LineChange)
 _MOST_ASKED: Final = 64  # requests that are tried without kept room, for messages
-_Key: TypeAlias = tuple[int, bool, RequestKey]  # with the queue, and whether it is preemptible
-_AlikeKey: TypeAlias = tuple[int, bool, int]  # likewise, by the object of the request
+# With the queue, whether it is preemptible, and which object its request is: equal ones are one
+# object, and nothing is hashed of it.
+_Key: TypeAlias = tuple[int, bool, int]
 _Alike: TypeAlias = tuple[str, list[int]]  # the request of some PodGroups, as in `_Shapes`
 
 
@@ -140,7 +141,7 @@ class _Shapes:
         self._sizes: Final[dict[SignatureRuns, int]] = {}
         self._shares: Final[dict[int, list[float]]] = {}  # by queue, the least of all levels
         # What they are called for later plans; "" if nothing is kept.
-        self.known: Final[dict[_Key, str]] = {}
+        self._known: Final[dict[_Key, str]] = {}
 
     @cached_property
     def _nodes(self) -> NodeSizes:
@@ -148,16 +149,16 @@ class _Shapes:
 
     def key(self, row: int) -> _Key:
         podgroup = self._session.snapshot.podgroups[row]
-        return podgroup.queue, podgroup.is_preemptible, self._session.attempts[row].request_key
+        return podgroup.queue, podgroup.is_preemptible, id(self._session.attempts[row].request_key)
 
     def request(self, row: int) -> str:
         key = self.key(row)
-        known = self.known.get(key)
+        known = self._known.get(key)
         if known is None:
-            known = self.known[key] = self._request(row)
+            known = self._known[key] = self.find_request(row)
         return known
 
-    def _request(self, row: int) -> str:
+    def find_request(self, row: int) -> str:
         session, attempt = self._session, self._session.attempts[row]
         podgroup, queues = session.snapshot.podgroups[row], session.snapshot.queues
         queue, gpus, runs = podgroup.queue, attempt.amounts[_GPU], attempt.signatures
@@ -256,7 +257,7 @@ class _Candidates:
         """Return the eligible PodGroups of each queue, but those of hopeless shapes."""
         session, lines = self._session, self._session.snapshot.lines
         podgroups, attempts = session.snapshot.podgroups, session.attempts
-        hopeless: dict[_AlikeKey, bool] = {}
+        hopeless: dict[_Key, bool] = {}
         by_queue = defaultdict[int, list[int]](list)
         for row in rows:
             attempt, podgroup = attempts.get(row), podgroups[row]
@@ -367,7 +368,7 @@ class _Records:
         session, now, soonest = self._session, self._now, _FAR
         podgroups, attempts, placed = session.snapshot.podgroups, session.attempts, session.placed
         lines, kept_row = session.snapshot.lines, session.kept.row
-        after_s, alike = session.policies.line.eligible_after_s, dict[_AlikeKey, _Alike]()
+        after_s, alike = session.policies.line.eligible_after_s, dict[_Key, _Alike]()
         steady: list[int] = []
         for row, rejection in session.rejections.items():
             if rejection.reason not in _WAITS_FOR_CAPACITY or row in placed:
@@ -375,7 +376,7 @@ class _Records:
             podgroup = podgroups[row]
             key = podgroup.queue, podgroup.is_preemptible, id(attempts[row].request_key)
             if key not in alike:
-                alike[key] = self._shapes.request(row), []
+                alike[key] = self._shapes.find_request(row), []
             request, new = alike[key]
             record = lines.get(row)
             if record is None:
