@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.rounds import rounds
+from benchmarks.without_next import measure_without_next
 from scheduler.core.model.podgroup import PodGroupInfo, PodSet, SchedulingSignature
 from scheduler.core.model.resources import UNBOUND
 from scheduler.core.model.result import Plan
@@ -107,6 +108,7 @@ async def main() -> None:
         faults += _compare(comparison, table)
     faults += _measure_fragmentation(table)
     faults += _measure_checks(table)
+    faults += measure_without_next(table)
     console = Console(width=115)
     console.print(table)
     for note in notes:

@@ -152,7 +152,7 @@ def _one_rack_too_few(nodes: int) -> Snapshot:
     )
 
 
-def _busy_cluster(nodes: int) -> Snapshot:
+def busy_cluster(nodes: int) -> Snapshot:
     """Return ten queues on three levels, and jobs of all sizes, of which a fifth wait."""
     random = Random(1)  # noqa: S311 - the same jobs each time
     total = nodes * _GPUS
@@ -210,6 +210,6 @@ _ROWS: Final = (
         {100: (19.4, 0.1)},
     ),
     _Row(
-        "1,000 jobs, ten queues on three levels", _busy_cluster, lambda _: None, {100: (None, 0.3)}
+        "1,000 jobs, ten queues on three levels", busy_cluster, lambda _: None, {100: (None, 0.3)}
     ),
 )

@@ -130,9 +130,8 @@ class Attempts(dict[int, PlacementAttempt]):
         if self._nominated:  # before others, but not before a larger priority
             first = min(1, len(key) - 1)
             key = (*key[:first], not self._nominated.all_nominated(tasks), *key[first:])
-        request_key = signatures, strategy.key
-        fits_empty_cluster = self._empty_cluster_fit.fits_empty_cluster(
-            self._snapshot.podgroups[row].queue, least, request_key, strategy
+        fits_empty_cluster, request_key = self._empty_cluster_fit.fits_empty_cluster(
+            self._snapshot.podgroups[row].queue, least, (signatures, strategy.key), strategy
         )
         key = (not fits_empty_cluster, *key)
         return PlacementAttempt(tasks, amounts, signatures, key, least, strategy, request_key)

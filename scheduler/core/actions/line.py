@@ -8,6 +8,7 @@ soonest. How much is bounded, and for how long: by what it had waited before.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -22,8 +23,9 @@ from scheduler.core.actions.targets import (
 )
 from scheduler.core.gang import SignatureRuns, is_satisfied
 from scheduler.core.model.line import KeptNode, LineChange, LineNote, LineRecord
+from scheduler.core.model.podgroup import PodSet
 from scheduler.core.model.rejections import Rejection
-from scheduler.core.model.resources import NONE, Ints, ResourceKind
+from scheduler.core.model.resources import NONE, Amounts, Ints, ResourceKind
 from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.nodes.reserved_places import KeptPlan, WantedRoom
 from scheduler.core.nodes.strategies.strategy import EVERYWHERE, RequestKey
@@ -45,8 +47,13 @@ _EXCEEDS: Final = frozenset(
 )
 _GPU: Final = ResourceKind.GPU
 _STARTED_S: Final = 600  # after it has run for so long a PodGroup loses its place for good
+_FAR: Final = 2**62  # later than any time
+_new_change: Final = partial(tuple.__new__, LineChange)
 _MOST_ASKED: Final = 64  # requests that are tried without kept room, for messages
-_Key: TypeAlias = tuple[int, bool, RequestKey]  # with the queue, and whether it is preemptible
+# With the queue, whether it is preemptible, and which object its request is: equal ones are one
+# object, and nothing is hashed of it.
+_Key: TypeAlias = tuple[int, bool, int]
+_Alike: TypeAlias = tuple[str, list[int]]  # the request of some PodGroups, as in `_Shapes`
 
 
 class _Candidate(NamedTuple):
@@ -131,55 +138,74 @@ class _Shapes:
 
     def __init__(self, session: Session) -> None:
         self._session: Final = session
-        self._nodes: Final = NodeSizes(session)
         self._sizes: Final[dict[SignatureRuns, int]] = {}
+        self._shares: Final[dict[int, list[float]]] = {}  # by queue, the least of all levels
         # What they are called for later plans; "" if nothing is kept.
-        self.known: Final[dict[_Key, str]] = {}
+        self._known: Final[dict[_Key, str]] = {}
+
+    @cached_property
+    def _nodes(self) -> NodeSizes:
+        return NodeSizes(self._session)
 
     def key(self, row: int) -> _Key:
         podgroup = self._session.snapshot.podgroups[row]
-        return podgroup.queue, podgroup.is_preemptible, self._session.attempts[row].request_key
+        return podgroup.queue, podgroup.is_preemptible, id(self._session.attempts[row].request_key)
 
     def request(self, row: int) -> str:
         key = self.key(row)
-        known = self.known.get(key)
+        known = self._known.get(key)
         if known is None:
-            known = self.known[key] = self._request(row)
+            known = self._known[key] = self.find_request(row)
         return known
 
-    def _request(self, row: int) -> str:
+    def find_request(self, row: int) -> str:
+        session, attempt = self._session, self._session.attempts[row]
+        podgroup, queues = session.snapshot.podgroups[row], session.snapshot.queues
+        queue, gpus, runs = podgroup.queue, attempt.amounts[_GPU], attempt.signatures
+        if (
+            queue not in queues.reserving
+            or attempt.strategy is not EVERYWHERE
+            or not self._is_large(runs, gpus)
+            or not self._is_within_shares(queue, attempt.amounts)
+            or not could_start(session, row)
+        ):
+            return ""
+        pods = runs[0][1] if len(runs) == 1 else sum([count for _, count in runs])
+        return f"{queues.names[queue]} {pods} {gpus}"
+
+    def _is_large(self, runs: SignatureRuns, gpus: int) -> bool:
+        """Say whether pods without devices of their own request a whole node or more."""
         session = self._session
-        snapshot, attempt = session.snapshot, session.attempts[row]
-        queue, gpus = snapshot.podgroups[row].queue, attempt.amounts[_GPU]
-        is_kept = (
-            attempt.strategy is EVERYWHERE
-            and not any(session.nodes.devices.of[it] for it, _ in attempt.signatures)
-            and could_start(session, row)
-            and gpus >= self._typical_node(attempt.signatures)
-            and self._is_within_shares(row)
-        )
-        pods = sum([count for _, count in attempt.signatures])
-        return f"{snapshot.queues.names[queue]} {pods} {gpus}" if is_kept else ""
+        least = self._sizes.get(runs)
+        if least is None:
+            has_devices = any(session.nodes.devices.of[it] for it, _ in runs)
+            least = 2**60 if has_devices else self._nodes.least_large([it for it, _ in runs], gpus)
+            self._sizes[runs] = least
+        return gpus >= least
 
-    def _typical_node(self, runs: SignatureRuns) -> int:
-        if runs not in self._sizes:
-            self._sizes[runs] = self._nodes.typical(it for it, _ in runs)
-        return self._sizes[runs]
-
-    def _is_within_shares(self, row: int) -> bool:
-        """Say whether what a PodGroup requests is, alone, within the share on every level."""
-        session, amounts = self._session, self._session.attempts[row].amounts
-        return all(
-            amount <= most
-            for q in session.usage.paths[session.snapshot.podgroups[row].queue]
-            for amount, most in zip(amounts, session.queue_order.share(q), strict=True)
-            if amount
+    def _is_within_shares(self, queue: int, amounts: Amounts) -> bool:
+        """Say whether what is requested is, alone, within the share on every level."""
+        least = self._shares.get(queue)
+        if least is None:
+            share = self._session.queue_order.share
+            levels = [share(q) for q in self._session.usage.paths[queue]]
+            least = levels[0] if len(levels) == 1 else [*map(min, zip(*levels, strict=True))]
+            self._shares[queue] = least
+        cpu, memory, gpu = amounts
+        return (
+            (cpu <= least[0] or not cpu)
+            and (memory <= least[1] or not memory)
+            and (gpu <= least[2] or not gpu)
         )
 
 
 def _is_new(session: Session, row: int) -> bool:
     """Say whether a PodGroup is to start: none of it runs, and no place is reserved for it."""
     podgroup, attempts = session.snapshot.podgroups[row], session.attempts
+    tree = podgroup.tree
+    if isinstance(tree, PodSet) and not tree.reserved_places and row not in session.placed:
+        has_members = tree.running + tree.succeeded >= tree.minimum
+        return podgroup.can_reserve and not podgroup.has_running and not has_members
     return (
         podgroup.can_reserve
         and not podgroup.has_running
@@ -195,29 +221,64 @@ class _Candidates:
         self._session: Final = session
         self._now: Final = session.snapshot.now
         self._shapes: Final = _Shapes(session)
-        self._room: NodeRoom | None = None
-        self._known: Final[dict[_Key, Targets | None]] = {}  # of those for which nothing is kept
+        # Of those for which nothing is kept: where they could start, and if their queues allow it.
+        self._nodes: Final[dict[SignatureRuns, Targets | None]] = {}
+        self._known: Final[dict[_Key, Targets | None]] = {}
+
+    @cached_property
+    def _room(self) -> NodeRoom:
+        return node_room(self._session)
+
+    @cached_property
+    def _most(self) -> int:
+        """What a PodGroup may need at most, unless its start is planned."""
+        return _cap(self._session) + _largest_node(self._session.snapshot)
 
     @property
     def next(self) -> _Candidate | None:
         """Return the one that is next; one that is it stays it while room can be kept."""
         session, lines = self._session, self._session.snapshot.lines
-        latest = self._now - session.policies.line.eligible_after_s
-        old = [row for row, it in lines.items() if it.since <= latest]  # of most it is known so
-        eligible = [row for row in sorted(old) if self._is_eligible(row)]
-        for row in [row for row in eligible if lines[row].next_since]:
+        now, latest = self._now, self._now - session.policies.line.eligible_after_s
+        # Of most it is known by two numbers that they are not eligible.
+        old = [row for row, it in lines.items() if it.since <= latest and it.again_at <= now]
+        for row in sorted([row for row in old if lines[row].next_since]):
             record = lines[row]
+            if not self._is_eligible(row):
+                continue
             is_over = self._now >= record.next_since + record.turn_s(self._now)
             if is_over or record.used_at(self._now) >= self._budget(row):
                 session.kept.gave_up.add(row)
             elif (found := self._candidate(row)) is not None:
                 return found
-        by_queue = defaultdict[int, list[int]](list)
-        for row in eligible:
-            if row not in session.kept.gave_up:
-                by_queue[session.snapshot.podgroups[row].queue].append(row)
-        heads = [it for it in map(self._first, by_queue.values()) if it is not None]
+        heads = [it for it in map(self._first, self._by_queue(old)) if it is not None]
         return max(heads, key=lambda it: (lines[it.row].waited_s(self._now), -it.row), default=None)
+
+    def _by_queue(self, rows: list[int]) -> list[list[int]]:
+        """Return the eligible PodGroups of each queue, but those of hopeless shapes."""
+        session, lines = self._session, self._session.snapshot.lines
+        podgroups, attempts = session.snapshot.podgroups, session.attempts
+        hopeless: dict[_Key, bool] = {}
+        by_queue = defaultdict[int, list[int]](list)
+        for row in rows:
+            attempt, podgroup = attempts.get(row), podgroups[row]
+            if attempt is None:
+                continue
+            key = podgroup.queue, podgroup.is_preemptible, id(attempt.request_key)
+            if hopeless.get(key) and not lines[row].nodes:
+                continue
+            if row in session.kept.gave_up or not self._is_eligible(row):
+                continue
+            if key not in hopeless:
+                hopeless[key] = self._is_hopeless(row)
+            if lines[row].nodes or not hopeless[key]:
+                by_queue[podgroup.queue].append(row)
+        return [*by_queue.values()]
+
+    def _is_hopeless(self, row: int) -> bool:
+        """Say whether room can be kept for no PodGroup with the shape of this one."""
+        targets = self._targets_of_shape(row)
+        is_large = self._session.attempts[row].amounts[_GPU] > self._most
+        return targets is None or (is_large and not targets.planned_at)
 
     def _is_eligible(self, row: int) -> bool:
         session, record, now = self._session, self._session.snapshot.lines[row], self._now
@@ -248,29 +309,30 @@ class _Candidates:
         planned as long as it may be the next one.
         """
         session, record = self._session, self._session.snapshot.lines[row]
-        key = self._shapes.key(row)
-        if record.nodes:
-            targets = self._targets(row, record)
-        elif key in self._known:
-            targets = self._known[key]
-        else:
-            targets = self._known[key] = self._targets(row, record)
+        targets = self._targets(row, record) if record.nodes else self._targets_of_shape(row)
         if targets is None:
             return None
         end = (record.next_since or self._now) + record.turn_s(self._now)
         planned_at = targets.planned_at if targets.planned_at <= end else 0
-        most = _cap(session) + _largest_node(session.snapshot)
-        if not planned_at and session.attempts[row].amounts[_GPU] > most:
+        if not planned_at and session.attempts[row].amounts[_GPU] > self._most:
             return None
         return _Candidate(row, targets, planned_at)
 
+    def _targets_of_shape(self, row: int) -> Targets | None:
+        """Return where it could start if nothing is kept for it: alike for equal pods."""
+        key, runs = self._shapes.key(row), self._session.attempts[row].signatures
+        if key not in self._known:
+            if runs not in self._nodes:
+                self._nodes[runs] = targets_of(self._session, runs, self._room, ())
+            self._known[key] = self._if_kept(row, self._nodes[runs])
+        return self._known[key]
+
     def _targets(self, row: int, record: LineRecord) -> Targets | None:
-        session = self._session
-        self._room = self._room or node_room(session)
-        signatures = session.attempts[row].signatures
-        targets = targets_of(session, signatures, self._room, record.nodes)
-        is_enough = targets is not None and _may_be_kept(session, row, targets)
-        return targets if is_enough else None
+        runs = self._session.attempts[row].signatures
+        return self._if_kept(row, targets_of(self._session, runs, self._room, record.nodes))
+
+    def _if_kept(self, row: int, targets: Targets | None) -> Targets | None:
+        return targets if targets and _may_be_kept(self._session, row, targets) else None
 
 
 class _Records:
@@ -282,59 +344,71 @@ class _Records:
         self._now: Final = session.snapshot.now
         self._back_off_s: Final = session.policies.line.back_off_s
         self._shapes: Final = _Shapes(session)
-        self._changes: Final[list[LineChange]] = []
+        self._changes: Final[dict[int, LineRecord | None]] = {}
         self._at: Final = [session.kept.plan.planned_at]  # when time alone changes something
 
     def changes(self) -> tuple[tuple[LineChange, ...], int | None]:
-        session = self._session
-        lines, reserving = session.snapshot.lines, session.snapshot.queues.reserving
-        podgroups, placed = session.snapshot.podgroups, session.placed
-        waiting = {
-            row for row, it in session.rejections.items() if it.reason in _WAITS_FOR_CAPACITY
-        }
-        is_bound = {it.podgroup: bool(it.binds) for it in session.allocations}
-        for row in self._unsteady(waiting):
+        session, lines = self._session, self._session.snapshot.lines
+        steady, new = self._waiting()
+        unsteady = lines.keys() - steady if len(steady) < len(lines) else ()
+        is_bound = {it.podgroup: bool(it.binds) for it in session.allocations if unsteady}
+        for row in unsteady:
             self._note(row, lines[row], self._after(row, lines[row], is_bound=is_bound.get(row)))
-        for row in waiting - lines.keys() - placed:
-            if podgroups[row].queue in reserving and self._is_waiting(row):
-                self._note(row, None, LineRecord(self._now, self._shapes.request(row)))
-        self._changes.sort(key=lambda it: it.podgroup)
-        return tuple(self._changes), min((at for at in self._at if at > self._now), default=None)
+        for alike in new:
+            self._begin(alike)
+        rows = sorted(self._changes)
+        changes = tuple(map(_new_change, zip(rows, map(self._changes.get, rows), strict=True)))
+        return changes, min((at for at in self._at if at > self._now), default=None)
 
-    def _unsteady(self, waiting: set[int]) -> list[int]:
-        """Return the PodGroups whose records may change; most stay: this is asked of all."""
-        session, at, now = self._session, self._at, self._now
-        podgroups, reserving = session.snapshot.podgroups, session.snapshot.queues.reserving
-        placed, after_s = session.placed, session.policies.line.eligible_after_s
-        attempts, known = session.attempts, self._shapes.known
-        found = []
-        for row, record in session.snapshot.lines.items():
+    def _waiting(self) -> tuple[list[int], list[_Alike]]:
+        """Return the PodGroups that wait for room and whose records stay as they are.
+
+        And those that have none. This is asked of all PodGroups that wait: of most without a call.
+        """
+        session, now, soonest = self._session, self._now, _FAR
+        podgroups, attempts, placed = session.snapshot.podgroups, session.attempts, session.placed
+        lines, kept_row = session.snapshot.lines, session.kept.row
+        after_s, alike = session.policies.line.eligible_after_s, dict[_Key, _Alike]()
+        steady: list[int] = []
+        for row, rejection in session.rejections.items():
+            if rejection.reason not in _WAITS_FOR_CAPACITY or row in placed:
+                continue
             podgroup = podgroups[row]
-            if (
-                row not in waiting
-                or row in placed
-                or record.next_since
-                or record.paused_at
-                or podgroup.has_running
-                or podgroup.queue not in reserving
-                or record.request
-                != (
-                    # The key of its shape, without a call.
-                    known.get((podgroup.queue, podgroup.is_preemptible, attempts[row].request_key))
-                    or self._shapes.request(row)
-                )
-                or row == session.kept.row
+            key = podgroup.queue, podgroup.is_preemptible, id(attempts[row].request_key)
+            if key not in alike:
+                alike[key] = self._shapes.find_request(row), []
+            request, new = alike[key]
+            record = lines.get(row)
+            if record is None:
+                new.append(row)
+            elif (
+                record.request == request != ""
+                and not record.next_since
+                and not record.paused_at
+                and not podgroup.has_running
+                and row != kept_row
             ):
-                found.append(row)
-            elif record.since + record.paused_s + after_s > now:
-                at.append(record.since + record.paused_s + after_s)
-            elif record.again_at > now:
-                at.append(record.again_at)
-        return found
+                steady.append(row)
+                at = record.since + record.paused_s + after_s
+                if at <= now:
+                    at = record.again_at
+                if now < at < soonest:
+                    soonest = at
+        self._at.append(soonest if soonest < _FAR else 0)
+        return steady, [*alike.values()]
 
-    def _note(self, row: int, before: LineRecord | None, after: LineRecord | None) -> None:
+    def _begin(self, alike: _Alike) -> None:
+        """Begin the records of PodGroups without one; of equal requests it is the same."""
+        session, (request, waiting) = self._session, alike
+        rows = [row for row in waiting if _is_new(session, row)] if request else []
+        if rows:
+            record = LineRecord(self._now, request)
+            self._changes.update(dict.fromkeys(rows, record))
+            self._at.append(self._now + session.policies.line.eligible_after_s)
+
+    def _note(self, row: int, before: LineRecord, after: LineRecord | None) -> None:
         if after is not before and after != before:
-            self._changes.append(LineChange(row, after))
+            self._changes[row] = after
         if after is None or after.paused_at:
             return
         after_s = self._session.policies.line.eligible_after_s

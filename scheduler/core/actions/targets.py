@@ -5,7 +5,8 @@ with different pods may fit in another way than the one that is tried.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -176,20 +177,43 @@ class NodeSizes:
 
     def __init__(self, session: Session) -> None:
         snapshot = session.snapshot
-        gpus = snapshot.nodes.allocatable[:, list(snapshot.resources.gpus)].sum(axis=1)
+        gpus, self._columns = snapshot.nodes.allocatable, snapshot.resources.gpus
         self._session: Final = session
-        self._sizes, self._size_of = np.unique(gpus, return_inverse=True)
+        self._gpus: Final[Ints] = (
+            gpus[:, self._columns[0]]
+            if len(self._columns) == 1
+            else gpus[:, list(self._columns)].sum(axis=1)
+        )
+        self._largest: Final = int(self._gpus.max(initial=0))
+
+    @cached_property
+    def _by_size(self) -> tuple[Ints, Ints]:
+        return np.unique(self._gpus, return_inverse=True)
+
+    def least_large(self, signatures: Sequence[int], gpus: int) -> int:
+        """Return with how many GPUs a PodGroup is large that can start and requests *gpus*.
+
+        What is no less than any node needs no look at which nodes there are: it fits some with the
+        GPUs that its pods name.
+        """
+        every = self._session.snapshot.signatures
+        if gpus >= self._largest and any(
+            every[it].request[column] for it in signatures for column in self._columns
+        ):
+            return self._largest
+        return self.typical(signatures)
 
     def typical(self, signatures: Iterable[int]) -> int:
         """Return the size with the most GPUs among the nodes that pods fit on when empty.
 
         A few small nodes make no PodGroup large.
         """
-        fits = np.zeros(len(self._size_of), dtype=np.bool_)
+        sizes, size_of = self._by_size
+        fits = np.zeros(len(size_of), dtype=np.bool_)
         for signature in signatures:
             fits |= self._session.placer.ranking(signature).fits_empty
-        gpus = self._sizes * np.bincount(self._size_of[fits], minlength=len(self._sizes))
-        return int(self._sizes[gpus.argmax()]) if gpus.any() else 2**60
+        gpus = sizes * np.bincount(size_of[fits], minlength=len(sizes))
+        return int(sizes[gpus.argmax()]) if gpus.any() else 2**60
 
 
 def _largest_first(session: Session, runs: SignatureRuns) -> list[tuple[int, int]]:

@@ -4,7 +4,7 @@ No pod is evicted without the placement that it makes possible, and none that wa
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import chain
 from typing import Final, TypeAlias
@@ -369,13 +369,17 @@ def place_preemptor(session: Session, row: int, request: PlacementRequest | None
     return True
 
 
-@contextmanager
-def without_kept_room(session: Session, row: int) -> Iterator[None]:
+def without_kept_room(session: Session, row: int) -> AbstractContextManager[None]:
     """Let the search of a PodGroup compare queues without what is kept.
 
     What is kept for it is free for it. For others it stays in use, but its queue is not charged: no
     pod of that queue is a victim because of it.
     """
+    return nullcontext() if session.kept.row == NONE else _without_kept_room(session, row)
+
+
+@contextmanager
+def _without_kept_room(session: Session, row: int) -> Iterator[None]:
     kept = session.kept
     if kept.row != row:
         with kept.uncharged():

@@ -155,7 +155,7 @@ class EmptyClusterFit:
         self._snapshot: Final = placer.nodes.snapshot
         self._paths: Final = usage.paths
         self._limits: Final[list[list[float]]] = self._snapshot.queues.limit.tolist()
-        self._known: Final[dict[RequestKey, bool]] = {}
+        self._known: Final[dict[RequestKey, tuple[bool, RequestKey]]] = {}
         self._fitting: Final[dict[_AlikePods, Ints]] = {}  # by domain
 
     def fits_empty_cluster(
@@ -164,14 +164,16 @@ class EmptyClusterFit:
         amounts: Amounts,
         request: RequestKey,
         strategy: PlacementStrategy,
-    ) -> bool:
+    ) -> tuple[bool, RequestKey]:
+        """Return also the request: within the limits equal ones are the same object."""
         for q in self._paths[queue]:
             for requested, limit in zip(amounts, self._limits[q], strict=True):
                 if requested > limit != UNBOUND:
-                    return False
+                    return False, request
         known = self._known.get(request)
         if known is None:
-            known = self._known[request] = self._fits_empty_nodes(request[0], strategy)
+            fits = self._fits_empty_nodes(request[0], strategy)
+            known = self._known[request] = fits, request
         return known
 
     def _fits_empty_nodes(self, signatures: SignatureRuns, strategy: PlacementStrategy) -> bool:

@@ -272,3 +272,19 @@ def test_a_small_node_makes_no_small_pod_large() -> None:
     builder.uniform_podgroup(1, EIGHT)
     _, lines = step(builder, {})
     assert [*lines] == [6]
+
+
+def test_with_another_request_a_wait_that_is_short_begins_anew() -> None:
+    """Beside one that stays as it is, and one that has just come with the same request."""
+    builder = one_queue(3)
+    busy(builder, [0, 1, 2], "team")
+    changed, same, new = (builder.uniform_podgroup(2, EIGHT, queue="team") for _ in range(3))
+    lines = {changed: waits("team 3 24000", 300), same: waits("team 2 16000", 300)}
+    answer, after = step(builder, lines)
+    assert after == {
+        changed: LineRecord(NOW, "team 2 16000"),
+        same: lines[same],
+        new: LineRecord(NOW, "team 2 16000"),
+    }
+    assert [it.podgroup for it in answer.line] == [changed, new]
+    assert answer.line_at == NOW + 300
