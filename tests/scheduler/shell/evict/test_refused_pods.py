@@ -433,6 +433,8 @@ async def test_the_next_pod_that_cannot_start_is_one_too_many(harness: Scheduler
 
 OTHER_EVENTS: Final[list[Case[dict[str, Any], None]]] = [
     Case("an image that cannot be pulled", {"reason": "Failed"}, None),
+    Case("a program that ends again and again", {"reason": "BackOff"}, None),
+    Case("a configuration that is missing", {"reason": "FailedMount"}, None),
     Case("another pod of that name", {"involvedObject": {"kind": "Pod", "name": "g0"}}, None),
     Case("of no pod", {"involvedObject": {"kind": "Job", "name": "g0", "uid": "g0"}}, None),
 ]
