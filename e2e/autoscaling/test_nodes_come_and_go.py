@@ -13,6 +13,7 @@ from e2e.fixtures.installation import Installation
 from e2e.fixtures.podgroups import groups_in, pods_in
 from e2e.fixtures.queues import grant_queue_use, queue
 from e2e.fixtures.trainjobs import Job, bare_pod, failures, is_gone, on_nodes, submit
+from e2e.scheduling.test_why import sentences_of
 
 _WATCHED: Final = (TRAINJOBS, PODGROUPS, PODS, NODES)
 _KEEPS: Final = "karpenter.sh/do-not-disrupt"
@@ -32,6 +33,12 @@ def says(text: str) -> Any:
 
 def marked(state: State) -> list[Obj]:
     return [it for it in pods_in(state) if is_unschedulable(it)]
+
+
+def keepers(state: State) -> set[str]:
+    """Return the nodes that pods keep."""
+    keeping = [it for it in pods_in(state) if it["metadata"]["annotations"].get(_KEEPS)]
+    return {it["spec"]["nodeName"] for it in keeping}
 
 
 def nodes_added(state: State) -> int:
@@ -65,7 +72,10 @@ async def make_queue(
 async def test_a_gang_gets_its_nodes_starts_whole_and_gives_them_back(
     autoscaled: Installation, autoscaled_namespace: str
 ) -> None:
-    """Four nodes are bought, and none twice; its pods keep them, and they go when it has gone."""
+    """Four nodes are bought, and none twice; its pods keep them, and they go when it has gone.
+
+    A node that is drained is kept no longer.
+    """
     cluster = autoscaled.cluster
     async with (
         cluster.timeline(*_WATCHED) as seen,
@@ -78,6 +88,10 @@ async def test_a_gang_gets_its_nodes_starts_whole_and_gives_them_back(
         assert [it[_KEEPS] for it in annotations] == ["true"] * 4
         await autoscaler.until_scanned(6)
         assert (len(autoscaler.added), autoscaler.removed) == (4, [])
+        await cluster.api.merge(NODES, None, "added-0", {"spec": {"unschedulable": True}})
+        await seen.until(
+            lambda state: keepers(state) == {"added-1", "added-2", "added-3"}, "one is let go", 60
+        )
         await cluster.api.delete(TRAINJOBS, autoscaled_namespace, "gang")
         await seen.until(is_gone("gang"), "its pods are gone", 60)
         await seen.until(lambda state: not nodes_added(state), "the nodes are gone", 60)
@@ -186,6 +200,11 @@ async def test_a_rack_asks_for_no_node_and_says_why(
         )
         await autoscaler.until_scanned()
         assert (autoscaler.added, marked(seen.state)) == ([], [])
+        why = await sentences_of(
+            *("why", "pod/near-0", "-n", autoscaled_namespace), kubeconfig=cluster.kubeconfig
+        )
+        told = " ".join(why.out.split())  # its lines are wrapped
+        assert "No nodes are asked for: its pods have to be in one domain of level" in told, told
     for name in ("left-0", "right-0"):
         await api.delete(NODES, None, name)
     for name in ("near-0", "near-1"):

@@ -24,7 +24,7 @@ from e2e.cluster.resources import Obj
 READY_SECONDS: Final = "ready-seconds"
 RUN_SECONDS: Final = "run-seconds"
 FAIL_SECONDS: Final = "fail-seconds"
-REFUSING_NODES: Final = ("broken-0", "broken-1")  # each with a reason of its own
+REFUSING_NODES: Final = ("broken-0", "broken-1", "broken-2")  # each with a reason of its own
 SILENT_NODES: Final = ("asleep-0",)
 WAITING_CLASS: Final = "kwok-local"  # its volumes wait for a pod's node and then stay on it
 
@@ -159,8 +159,10 @@ phase: Failed
 message: Pod was rejected
 {{ if eq .spec.nodeName "broken-0" }}
 reason: OutOfnvidia.com/gpu
-{{ else }}
+{{ else if eq .spec.nodeName "broken-1" }}
 reason: UnexpectedAdmissionError
+{{ else }}
+reason: TopologyAffinityError
 {{ end }}
 """
 _IS_RUNNING: Final = _matches(".status.phase", "In", "Running")

@@ -20,7 +20,14 @@ from e2e.fixtures.install import MANIFESTS, PODGROUPS, RULES, apply, build, run_
 from e2e.fixtures.processes import NAMESPACE, PODGROUPER, SCHEDULER
 from e2e.install.test_webhook_rules import jobset
 from tests.support.case import Case, ids
-from trainer_kai.api.names import ADMITTED, ANTICIPATED, EVICTED_BY, RESERVED
+from trainer_kai.api.names import (
+    ADMITTED,
+    ANTICIPATED,
+    ASKED_FOR_NODES,
+    AVOIDED_NODES,
+    EVICTED_BY,
+    RESERVED,
+)
 
 _NAMESPACE: Final = "policed"
 _TENANT: Final = "tenant"
@@ -82,7 +89,12 @@ _COPIED: Final = (
     " Leave the annotation out (a manifest that was exported during an eviction contains it);"
     " to suspend the TrainJob, set spec.suspend"
 )
-_PODGROUP_RECORDS: Final = {RESERVED: "{}", ANTICIPATED: "{}", EVICTED_BY: "{}"}
+_PODGROUP_RECORDS: Final = {
+    RESERVED: "{}",
+    ANTICIPATED: "{}",
+    EVICTED_BY: "{}",
+    AVOIDED_NODES: "{}",
+}
 
 # a write -> the words by which it is refused; none where it passes
 WRITES: Final[list[Case[Write, str]]] = [
@@ -148,6 +160,26 @@ WRITES: Final[list[Case[Write, str]]] = [
         "an administrator records an eviction",
         Write("admin", PODGROUPS, {}, {EVICTED_BY: "{}"}),
         may_not(ADMIN, "add or change", EVICTED_BY),
+    ),
+    Case(
+        "an administrator keeps it from a node",
+        Write("admin", PODGROUPS, {}, {AVOIDED_NODES: "{}"}),
+        may_not(ADMIN, "add or change", AVOIDED_NODES),
+    ),
+    Case(
+        "an administrator asks for nodes",
+        Write("admin", PODGROUPS, {}, {ASKED_FOR_NODES: "{}"}),
+        may_not(ADMIN, "add, change or remove", ASKED_FOR_NODES),
+    ),
+    Case(
+        "the podgrouper forgets what was asked for",
+        Write("podgrouper", PODGROUPS, {ASKED_FOR_NODES: "{}"}, {ASKED_FOR_NODES: None}),
+        may_not(_AS_PODGROUPER, "add, change or remove", ASKED_FOR_NODES),
+    ),
+    Case(
+        "the scheduler forgets it",
+        Write("scheduler", PODGROUPS, {ASKED_FOR_NODES: "{}"}, {ASKED_FOR_NODES: None}),
+        "",
     ),
     Case(
         "a PodGroup is made with room",
@@ -320,7 +352,8 @@ async def _have(policy_users: PolicyUsers, resource: Resource, name: str, notes:
         await _make(policy_users.cluster.api, resource, name, notes)
         return
     await _make(policy_users.users["podgrouper"], resource, name, {})
-    for user, names in (("podgrouper", (ANTICIPATED,)), ("scheduler", (RESERVED, EVICTED_BY))):
+    of_scheduler = (RESERVED, EVICTED_BY, ASKED_FOR_NODES, AVOIDED_NODES)
+    for user, names in (("podgrouper", (ANTICIPATED,)), ("scheduler", of_scheduler)):
         own = {it: notes[it] for it in names if it in notes}
         await policy_users.users[user].merge(
             resource, _NAMESPACE, name, {"metadata": {"annotations": own}}

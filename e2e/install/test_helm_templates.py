@@ -58,6 +58,10 @@ _WRONG: Final = [
         "settings.health.metrics=authorized",
         "settings.health.metrics=authorized: the chart does not",
     ),
+    (
+        "settings.autoscaling.provisioning_requests=true",
+        "settings.autoscaling.provisioning_requests=true: no nodes are asked for while",
+    ),
     ("global.gpuSharing=maybe", "at '/global/gpuSharing': got string, want boolean"),
 ]
 
@@ -325,6 +329,19 @@ async def test_the_namespaces_of_kai_are_exempt(value: str, exempt: list[str]) -
     excludes = "!request.userInfo.username.startsWith('system:serviceaccount:{}:')"
 
     assert conditions == [" && ".join(map(excludes.format, exempt)) or "true"] * 3
+
+
+@pytest.mark.parametrize(
+    "value", ["global.clusterAutoscaling=true", "settings.autoscaling.enabled=true"]
+)
+async def test_the_rights_for_provisioning_requests_are_rendered_on_demand(value: str) -> None:
+    """With what makes the scheduler ask for nodes at all; the setting alone is refused above."""
+    wanted = {"provisioningrequests", "podtemplates"}
+    usual = _by_key(await _template(*sets(value)))
+    asking = sets("settings.autoscaling.provisioning_requests=true", value)
+    rendered = _by_key(await _template(*asking))
+
+    assert _resources(rendered) - _resources(usual) == wanted
 
 
 async def test_metrics_are_rendered_on_demand() -> None:

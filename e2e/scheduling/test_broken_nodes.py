@@ -19,6 +19,7 @@ from e2e.fixtures.trainjobs import (
     on_nodes,
     suspensions,
 )
+from e2e.scheduling.test_why import sentences_of
 
 _RUNTIME = "torch-distributed"
 _KINDS = (TRAINJOBS, JOBSETS, JOBS, PODGROUPS, PODS)
@@ -62,6 +63,18 @@ def avoided(state: State) -> dict[str, Obj]:
     return found
 
 
+def reasons(seen: Timeline) -> list[str]:
+    return [it["reason"] for it in avoided(seen.state).values()]
+
+
+async def times_told(cluster: Cluster, reason: str) -> int:
+    """Return how often Events say it of the TrainJob."""
+    answer = await cluster.api.request("GET", "/api/v1/namespaces/room/events")
+    told = [it for it in answer["items"] if it["reason"] == reason]
+    of_job = [it for it in told if it["involvedObject"]["kind"] == TRAINJOBS.kind]
+    return sum(it.get("count") or 1 for it in of_job)
+
+
 def words(state: State) -> str:
     """Return why the PodGroup waits."""
     groups = [it for key, it in state.items() if key.resource == PODGROUPS]
@@ -88,18 +101,25 @@ async def test_a_gang_starts_on_other_nodes(own_installation: Installation) -> N
         assert (failures(seen.state, "job"), failed_jobs(seen.state)) == ((0, 0), 0)
     events = await events_of(cluster, "room", "job")
     assert events["NodeAvoided"].startswith("Node broken-0 refused pod job-node-0-")
+    assert await times_told(cluster, "NodeAvoided") == 1
+    doctor = await sentences_of("doctor", kubeconfig=cluster.kubeconfig)
+    (line,) = [it for it in doctor.out.splitlines() if "broken-0" in it]
+    assert "node broken-0 is avoided by 1 PodGroup of 1 queue" in line
 
 
 async def test_all_nodes_refuse(own_installation: Installation) -> None:
-    """Each is tried once; then the gang waits, says until when, and takes the node that comes."""
-    cluster = own_installation.cluster
+    """Each is tried once; then the gang waits, says until when, and takes the node that comes.
+
+    The next leader tries none of them either.
+    """
+    cluster, scheduler = own_installation.cluster, own_installation.scheduler
     for name in ("node-0", "node-1"):
         await cluster.api.merge(NODES, None, name, {"spec": {"unschedulable": True}})
-    await add_broken(cluster, 2)
+    await add_broken(cluster, len(REFUSING_NODES))
     async with cluster.timeline(*_KINDS, namespace="room") as seen:
         await start(cluster, 1)
         await seen.until(
-            lambda state: "2 nodes are avoided because they refused" in words(state),
+            lambda state: "3 nodes are avoided because they refused" in words(state),
             "it waits",
             120,
         )
@@ -107,16 +127,25 @@ async def test_all_nodes_refuse(own_installation: Installation) -> None:
         assert refused(seen) == [*REFUSING_NODES]
         assert (failures(seen.state, "job"), failed_jobs(seen.state)) == ((0, 0), 0)
         assert "broken-0 until " in words(seen.state)
+        assert reasons(seen) == [
+            *("OutOfnvidia.com/gpu", "UnexpectedAdmissionError", "TopologyAffinityError")
+        ]
+        await scheduler.kill()
+        await scheduler.start()
         await cluster.api.merge(NODES, None, "node-1", {"spec": {"unschedulable": False}})
         await seen.until(on_nodes("job", 1), "it runs", 120)
         assert refused(seen) == [*REFUSING_NODES]
-        assert suspensions(seen.history(), "job") == 2
+        assert suspensions(seen.history(), "job") == 3
+        assert [*avoided(seen.state)] == [*REFUSING_NODES]
         await end_stage_now(cluster, pods_in(seen.state))
         await seen.until(complete("job"), "it completes", 120)
 
 
 async def test_a_node_cannot_start_a_pod(own_installation: Installation) -> None:
-    """Its kubelet reports that three times: the gang is suspended once, and runs elsewhere."""
+    """Its kubelet reports that three times: the gang is suspended once, and runs elsewhere.
+
+    An image, a configuration or a program that fails says nothing about the node.
+    """
     cluster = own_installation.cluster
     (silent,) = await cluster.add_nodes(1, NodeShape(gpus=8), prefix="asleep")
     assert silent in SILENT_NODES
@@ -124,7 +153,12 @@ async def test_a_node_cannot_start_a_pod(own_installation: Installation) -> None
         await start(cluster, 2)
         await seen.until(lambda state: bool(bound_to(state, silent)), "a pod is bound there", 120)
         (pod,) = bound_to(seen.state, silent)
-        await cluster.api.request("POST", "/api/v1/namespaces/room/events", failed_start(pod))
+        for reason in ("Failed", "BackOff", "FailedMount"):
+            await report(cluster, pod, reason, 9)
+        await report(cluster, pod, "FailedCreatePodSandBox", 2)
+        await seen.settle()
+        assert (avoided(seen.state), suspensions(seen.history(), "job")) == ({}, 0)
+        await report(cluster, pod, "FailedCreatePodSandBox", 1)
         await seen.until(on_nodes("job", 2), "both pods run", 120)
         await seen.until(lambda state: not bound_to(state, silent), "none waits there", 120)
         assert [*avoided(seen.state)] == [silent]
@@ -136,15 +170,16 @@ def bound_to(state: State, node: str) -> list[Obj]:
     return [it for it in pods_in(state) if it["spec"].get("nodeName") == node]
 
 
-def failed_start(pod: Obj) -> Obj:
-    """Return the Event with which a kubelet reports three attempts."""
+async def report(cluster: Cluster, pod: Obj, reason: str, count: int) -> None:
+    """Report as a kubelet does, so many times in one Event."""
     meta = pod["metadata"]
     involved = {name: meta[name] for name in ("namespace", "name", "uid")}
-    return {
-        "metadata": {"namespace": meta["namespace"], "name": f"{meta['name']}.1"},
+    event = {
+        "metadata": {"namespace": meta["namespace"], "generateName": f"{meta['name']}."},
         "involvedObject": {"apiVersion": "v1", "kind": "Pod", **involved},
         "type": "Warning",
-        "reason": "FailedCreatePodSandBox",
+        "reason": reason,
         "message": "Failed to create pod sandbox: rpc error: code = Unknown",
-        "count": 3,
+        "count": count,
     }
+    await cluster.api.request("POST", "/api/v1/namespaces/room/events", event)

@@ -1,16 +1,25 @@
 """TrainJobs, Deployments and pods that share GPUs with one another."""
 
+import json
 from collections import Counter
 from typing import Final
 
+from e2e.cluster.gpu_devices import AGENT, SILENT, is_reservation
 from e2e.cluster.kwok_stages import RUN_SECONDS
-from e2e.cluster.resources import CLUSTER_RUNTIMES, CONFIG_MAPS, JOBS, Obj
+from e2e.cluster.resources import CLUSTER_RUNTIMES, CONFIG_MAPS, JOBS, NODES, Obj
 from e2e.cluster.timeline import State
 from e2e.cluster.trainjobs import Submission
-from e2e.fixtures.install import DEPLOYMENTS
+from e2e.fixtures.install import DEPLOYMENTS, PODGROUPS
 from e2e.fixtures.podgroups import QUEUE, finishing_pods, pods_in
 from e2e.fixtures.queues import deployment
-from e2e.fixtures.trainjobs import make_queue, on_nodes, was_suspended
+from e2e.fixtures.trainjobs import (
+    events_of,
+    failures,
+    make_queue,
+    on_nodes,
+    suspensions,
+    was_suspended,
+)
 from e2e.sharing.room import (
     GpuRoom,
     device_of,
@@ -85,6 +94,28 @@ async def test_a_trainjob_loses_its_gpu(room: GpuRoom) -> None:
     await room.until(on_nodes(_JOB, 2), "it runs again")
     jobs, _ = await room.api.list(JOBS, room.namespace)
     assert [it["status"].get("failed", 0) for it in jobs] == [0]
+
+
+async def test_a_node_gives_reservation_pods_no_gpu(room: GpuRoom) -> None:
+    """The TrainJob starts whole on the other node, and is never suspended."""
+    await room.add_nodes(2, 1)
+    await room.api.merge(NODES, None, "gpu-0", {"metadata": {"annotations": {AGENT: SILENT}}})
+    await room.api.create(await _trainjob(room, room.namespace, 2, "default-queue"))
+    await room.until(on_nodes(_JOB, 2), "the TrainJob runs")
+
+    history = room.seen.history()
+    tried = [it.obj for it in history if it.obj and is_reservation(it.obj)]
+    assert list(dict.fromkeys(it["spec"]["nodeName"] for it in tried)) == ["gpu-0", "gpu-1"]
+    assert {it["spec"]["nodeName"] for it in _members(room.seen.state)} == {"gpu-1"}
+    (group,), _ = await room.api.list(PODGROUPS, room.namespace)
+    (avoided,) = json.loads(
+        group["metadata"]["annotations"]["trainer-kai.dev/avoided-nodes"]
+    ).items()
+    assert avoided[0] == "gpu-0"
+    assert "has no GPU of node gpu-0 after" in avoided[1]["reason"]
+    assert (failures(room.seen.state, _JOB), suspensions(history, _JOB)) == ((0, 0), 0)
+    told = await events_of(room.cluster, room.namespace, _JOB)
+    assert told["NodeAvoided"].startswith("Node gpu-0 is of no use: the reservation pod ")
 
 
 async def test_shares_by_memory(room: GpuRoom) -> None:

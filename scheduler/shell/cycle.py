@@ -72,8 +72,8 @@ Offload: TypeAlias = Callable[..., Awaitable[Any]]
 
 
 class CommandExecutor(Protocol):
-    async def execute(self, commands: PodGroupCommands) -> None:
-        """Execute the commands; what fails is forgotten."""
+    async def execute(self, commands: PodGroupCommands) -> bool:
+        """Execute the commands; what fails is forgotten. Return whether nothing failed."""
         ...
 
 

@@ -174,7 +174,7 @@ class _Leadership(NamedTuple):
         grace_limiter = TerminationGraceLimiter(
             fenced, cache, self.settings.max_termination_grace_s, log
         )
-        cache.on_podgroup_change = reporter.podgroup_changed
+        cache.on_podgroup_change = _podgroup_changed(reporter, provisioning)
         cache.suspended_workloads.on_record_change = suspender.record_changed
         cache.start_leading()
         async with asyncio.TaskGroup() as group:
@@ -208,6 +208,16 @@ class _Leadership(NamedTuple):
         self.cache.on_access_questions = queue_access.set_uses
         group.create_task(queue_access.run())
         return NotifyingExecutor(binder, queue_access.record_start)
+
+
+def _podgroup_changed(
+    reporter: StatusReporter, provisioning: ProvisioningRequests
+) -> Callable[[Key], None]:
+    def changed(group: Key) -> None:
+        reporter.podgroup_changed(group)
+        provisioning.podgroup_changed(group)
+
+    return changed
 
 
 def _bind_annotations(

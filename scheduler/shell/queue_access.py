@@ -48,9 +48,9 @@ class NotifyingExecutor:
         self._binder = binder
         self._notify = notify
 
-    async def execute(self, commands: PodGroupCommands) -> None:
+    async def execute(self, commands: PodGroupCommands) -> bool:
         self._notify(commands)
-        await self._binder.execute(commands)
+        return await self._binder.execute(commands)
 
 
 class QueueAccessReviews:

@@ -272,7 +272,10 @@ KEPT: Final = {
     "trainer-kai-jobsets": ({names.ADMITTED}, set()),
     "trainer-kai-trainjobs": ({names.EVICTED_BY}, {"scheduler"}),
     "trainer-kai-podgroups": (
-        {names.ANTICIPATED, names.RESERVED, names.LINE, names.EVICTED_BY},
+        {
+            *(names.ANTICIPATED, names.RESERVED, names.LINE, names.EVICTED_BY),
+            *(names.ASKED_FOR_NODES, names.AVOIDED_NODES),
+        },
         {"scheduler", "podgrouper"},
     ),
     "trainer-kai-pods": ({names.GANG}, {"scheduler", "podgrouper"}),

@@ -453,6 +453,13 @@ class AutoscalingSettings(_Model):
     """The taints that new nodes have until they can be used, separated by commas: keys, or
     beginnings of keys that end with `/`."""
 
+    @pydantic.model_validator(mode="after")
+    def _check_consistency(self) -> "AutoscalingSettings":
+        if self.provisioning_requests and not self.enabled:
+            without = "without it no nodes are asked for"
+            raise ValueError(f"enabled should be true if provisioning_requests is: {without}")
+        return self
+
 
 class SchedulerPart(_QueueAccessPart, _GpuSharingPart):
     """The settings that only the scheduler has."""

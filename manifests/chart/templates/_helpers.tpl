@@ -181,6 +181,9 @@ resources:
 {{- if eq (get $flat "health.metrics" | toString) "authorized" -}}
 {{- fail "settings.health.metrics=authorized: the chart does not render the roles that it needs, so no client could read /metrics. Remove this value; docs/limits.md describes the alternatives" -}}
 {{- end -}}
+{{- if and (eq (get $flat "autoscaling.provisioning_requests" | toString) "true") (ne (get $flat "autoscaling.enabled" | toString) "true") -}}
+{{- fail "settings.autoscaling.provisioning_requests=true: no nodes are asked for while settings.autoscaling.enabled is not true. Set global.clusterAutoscaling=true, or settings.autoscaling.enabled=true" -}}
+{{- end -}}
 {{ toYaml $flat }}
 {{- end }}
 

@@ -110,8 +110,11 @@ class Binder:
         # of pods and PodGroups that were refused; the one that was refused last is last
         self._backoffs: dict[Key, _Backoff] = {}
 
-    async def execute(self, commands: PodGroupCommands) -> None:
-        """Execute the commands after earlier ones for this PodGroup; what fails is forgotten."""
+    async def execute(self, commands: PodGroupCommands) -> bool:
+        """Execute the commands after earlier ones for this PodGroup; what fails is forgotten.
+
+        Return whether nothing failed.
+        """
         command_queue = self._command_queues.setdefault(commands.group, _CommandQueue())
         command_queue.waiting += 1
         failures = command_queue.failures
@@ -124,6 +127,7 @@ class Binder:
                     self._lost_pods.retry_annotation(commands.group, commands.reserve_annotation)
                 else:  # the plan assumed that the commands that failed meanwhile were executed
                     self._forget(commands)
+                return command_queue.failures == failures
         finally:
             command_queue.waiting -= 1
             if not command_queue.waiting:

@@ -6,11 +6,12 @@ once, before the Job controller looks at it, which waits a second. Most Jobs hav
 the workload of a gang that is below its minimum is suspended as a whole, its Jobs with refused pods
 are recreated, and it is resumed: its counters are what they were. A PodGroup that has its minimum
 goes on, and so does one of which no controller recreates the Jobs: the pod that replaces the
-refused one gets another node.
+refused one gets another node. A suspension that fails is tried again a few times, as long as the
+gang lacks a refused pod: nothing else would, because a refused pod does not change any more.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
@@ -39,6 +40,16 @@ _QUEUE: Final = WorkQueueSettings(name="refused-pods", workers=4, retry_cap_s=30
 _WRITE: Final = WriteOptions(field_manager=FIELD_MANAGER)
 _WATCH_DEADLINE_S: Final = 15.0  # until a watch must have shown a write
 _MOST_NAMED: Final = 3  # nodes in one Event
+_FIRST_RETRY_S: Final = 60.0  # of a suspension that failed; doubled each time, as its back-off is
+_MOST_TRIES: Final = 6  # in half an hour
+
+
+class _Undone(NamedTuple):
+    """A suspension that failed."""
+
+    refusal: NodeRefusal
+    tries: int
+    again_s: float
 
 
 class RefusedPodController:
@@ -56,6 +67,7 @@ class RefusedPodController:
         self._recorder: Final = recorder
         self._log: Final = log
         self._reported: Final[dict[Key, list[NodeRefusal]]] = {}
+        self._undone: Final[dict[Key, _Undone]] = {}
         self._queue: Final = WorkQueue[Key](self._reconcile, _QUEUE, client.clock, log)
 
     async def run(self) -> None:
@@ -68,7 +80,8 @@ class RefusedPodController:
             await self._mark(pod)
         group = self._cache.cluster.pod_groups.get(key)
         refusals = self._reported.pop(key, []) + self._cache.node_refusals.take(key)
-        if group is None or not refusals:
+        if group is None:
+            self._undone.pop(key, None)
             return None
         new = [it for it in refusals if not it.is_known]
         if new and not await self._write(group):
@@ -76,8 +89,7 @@ class RefusedPodController:
             return Requeue.SOON
         if new:
             self._report(group, new)
-        await self._start_anew(key, refusals)
-        return None
+        return await self._start_anew(key, [it for it in refusals if it.is_of_pod])
 
     async def _mark(self, key: Key) -> None:
         """Write on a refused pod that it was disrupted: the policy of its Job may ignore that."""
@@ -124,22 +136,46 @@ class RefusedPodController:
             self._cache, self._recorder, group, ("NodeAvoided", "NodeAvoided"), message, "Warning"
         )
 
-    async def _start_anew(self, key: Key, refusals: Sequence[NodeRefusal]) -> None:
+    async def _start_anew(self, key: Key, refused: Sequence[NodeRefusal]) -> Requeue | None:
+        now_s, before = self._client.clock.monotonic_s(), self._undone.pop(key, None)
+        if before is not None and now_s < before.again_s:
+            self._undone[key] = before
+            return Requeue.after(before.again_s - now_s)
+        is_due = bool(refused) or (before is not None and self._has_refused_pod(key))
+        cause = before.refusal if before is not None else next(iter(refused), None)
+        if cause is None or not is_due or await self._evict_if_below_minimum(key, cause):
+            return None
+        tries = before.tries + 1 if before is not None else 1
+        if tries >= _MOST_TRIES:
+            self._log.warning("refused pods not replaced", group=str(key), tries=tries)
+            return None
+        wait_s = _FIRST_RETRY_S * 2 ** (tries - 1)
+        self._undone[key] = _Undone(cause, tries, now_s + wait_s)
+        return Requeue.after(wait_s)
+
+    def _has_refused_pod(self, key: Key) -> bool:
+        """Say whether what was refused is there yet: another pod that waits is no reason."""
+        cache = self._cache
+        pods = (cache.cluster.pods[it] for it in cache.members.pods_of(key))
+        return any(kubelet_refusal(it) or cache.failed_starts.is_stuck(it) for it in pods)
+
+    async def _evict_if_below_minimum(self, key: Key, refusal: NodeRefusal) -> bool:
+        """Return whether nothing is left to be done: only a failure is tried again."""
         cache = self._cache
         group = cache.cluster.pod_groups.get(key)
         workload = owning_workload(group, cache.cluster.workloads)
         owner = cache.in_flight_evictions.suspendable_id(key)
-        refused = [it for it in refusals if it.is_of_pod]
-        if group is None or workload is None or owner is None or not refused:
-            return
+        if group is None or workload is None or owner is None:
+            return True
         found = cache.suspended_workloads.find(owner.key)
         if found is None or not workload.kind.controls_jobs:
-            return
+            return True
         pods = [cache.cluster.pods[it] for it in cache.members.pods_of(key)]
         if suspend_refusal(found, kueue=cache.kueue):
-            return
-        if is_below_minimum(group, pods, workload, cache.failed_starts.is_stuck):
-            await self._workloads.evict(owner, key, _ACTION, refused[0].cause)
+            return True
+        if not is_below_minimum(group, pods, workload, cache.failed_starts.is_stuck):
+            return True
+        return await self._workloads.evict(owner, key, _ACTION, refusal.cause)
 
 
 def _message(refusals: Sequence[NodeRefusal]) -> str:

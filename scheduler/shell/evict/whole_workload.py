@@ -11,7 +11,7 @@ from trainer_kai.api.names import LAST_CHECKPOINT
 from trainer_kai.api.pod import Pod
 from trainer_kai.service.clock import Clock
 
-ExecuteCommands: TypeAlias = Callable[[PodGroupCommands], Awaitable[None]]
+ExecuteCommands: TypeAlias = Callable[[PodGroupCommands], Awaitable[bool]]
 
 
 class WorkloadEvictor:
@@ -28,15 +28,18 @@ class WorkloadEvictor:
         self._gpus_of: Final = gpus_of
         self._execute: Final = execute
 
-    async def evict(self, owner: SuspendableId, group: Key, action: str, reason: str) -> None:
-        """Evict all PodGroups of a workload, if that is not being done; *group* is the cause."""
+    async def evict(self, owner: SuspendableId, group: Key, action: str, reason: str) -> bool:
+        """Evict all PodGroups of a workload, if that is not being done; *group* is the cause.
+
+        Return whether that is done, or being done: a failure has been posted.
+        """
         cache = self._cache
         id_of = cache.in_flight_evictions.suspendable_id
         groups = [it for it in cache.cluster.pod_groups if id_of(it) == owner]
         groups.sort(key=lambda it: (it != group, it))
         pods = tuple(pod for it in groups for pod in cache.members.placed_pods(it))
         if self._is_evicted(owner, groups, pods):
-            return
+            return True
         gpus, lost_work = self._lost(owner, pods)
         podgroup = cache.cluster.pod_groups.get(group)
         eviction = PlannedEviction(
@@ -51,7 +54,7 @@ class WorkloadEvictor:
             evicted_gpus=gpus,
         )
         commands = PodGroupCommands(group, None, (), (), None, (eviction,))
-        await self._execute(cache.assume(commands))
+        return await self._execute(cache.assume(commands))
 
     def _is_evicted(self, owner: SuspendableId, groups: Sequence[Key], pods: Sequence[Key]) -> bool:
         """Say whether that is being done or over; of pods that ended by themselves none tells."""

@@ -6,10 +6,12 @@
    when the PodGroup waits for something else, or when it asks anew. With the PodGroup the API
    server deletes all of it.
 3. Its pod templates are created before it, and deleted with it.
+4. A PodGroup is looked at when what it asks for, its pods, or its requests have changed. That it
+   is looked at every few minutes as well is for what was overlooked.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
@@ -47,8 +49,18 @@ from trainer_kai.kube.watch import Delta, DeltaType, Watch, WatchObserver
 from trainer_kai.kube.workqueue import Requeue, WorkQueue, WorkQueueSettings
 
 _CREATE: Final = WriteOptions(field_manager=FIELD_MANAGER)
-_AGAIN_S: Final = 2.0  # until a record is written, or an object is deleted
+_AGAIN_S: Final = 2.0  # until a record is written
+_RESYNC_S: Final = 600.0
 _SELECTION: Final = Selection(labels=",".join("=".join(it) for it in OUR_LABELS.items()))
+
+
+class _Wish(NamedTuple):
+    """What matters of a PodGroup after a plan."""
+
+    pods: tuple[Key, ...]
+    since: int
+    by_class: str
+    is_waiting: bool
 
 
 class ProvisioningRequests:
@@ -70,6 +82,7 @@ class ProvisioningRequests:
         self._asks: Mapping[Key, NodeAsk] = NO_ASKS
         self._pods: Mapping[Key, tuple[Key, ...]] = {}
         self._waiting: Collection[Key] = ()
+        self._wishes: dict[Key, _Wish] = {}  # of PodGroups that ask, or have a request
         self.states: dict[Key, RequestState] = {}  # by PodGroup
         self._queue: WorkQueue[Key] = WorkQueue(
             self._reconcile,
@@ -123,13 +136,25 @@ class ProvisioningRequests:
 
     def publish(self, report: PlanReport) -> None:
         """Take what PodGroups ask for after a plan."""
-        before, self._pods, self._asks = self._pods, report.requested, report.asks
+        self._pods, self._asks = report.requested, report.asks
         self._waiting = report.podgroups.keys()
         for group in self.states.keys() - self._existing.keys() - self._pods.keys():
             del self.states[group]  # of one that could not be created
-        for group in before.keys() | self._pods.keys():
-            if before.get(group) != self._pods.get(group):
+        before = self._wishes
+        self._wishes = {it: self._wish(it) for it in self._pods.keys() | self._existing.keys()}
+        for group in before.keys() | self._wishes.keys():
+            if before.get(group) != self._wishes.get(group):
                 self._queue.add(group)
+
+    def _wish(self, group: Key) -> _Wish:
+        ask, is_waiting = self._asks.get(group), group in self._waiting
+        since, by_class = (0, "") if ask is None else (ask.since, ask.by_class)
+        return _Wish(self._pods.get(group, ()), since, by_class, is_waiting)
+
+    def podgroup_changed(self, group: Key) -> None:
+        """Take note that pods of a PodGroup came, changed or went."""
+        if group in self._existing:
+            self._queue.add(group)
 
     def bind_annotations(self, group: Key) -> Mapping[str, str]:
         """Return what tells the autoscaler that a pod uses the request of its PodGroup up."""
@@ -151,10 +176,10 @@ class ProvisioningRequests:
         outdated = [it for it in existing if not self._is_needed(it, group, ask)]
         for request in outdated:
             await self._delete(request)
-        if ask is None:
-            return Requeue.after(_AGAIN_S) if existing else None  # until its pods have ended
         if existing:
-            return Requeue.after(_AGAIN_S) if outdated else None
+            return Requeue.after(_RESYNC_S)
+        if ask is None:
+            return None
         record = group.metadata.annotations.get(ASKED_FOR_NODES)
         if not is_same_ask(record, ask):
             return Requeue.after(_AGAIN_S)

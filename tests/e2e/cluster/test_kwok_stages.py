@@ -60,7 +60,7 @@ SITUATIONS = [
 
 def test_no_two_stages_match_the_same_pod() -> None:
     """KWOK draws among the stages that match, so chance would decide if there were two."""
-    assert len(SITUATIONS) == 8 * 5 * 3 * 2 * 2 * 4
+    assert len(SITUATIONS) == 8 * 5 * 3 * 2 * 2 * 5
 
     drawn = [(found, pod) for pod in SITUATIONS if len(found := stages_of(pod)) > 1]
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -14,6 +15,7 @@ from scheduler.policies.registry import PolicySelection, build_policies
 from scheduler.state.snapshot.encoded_snapshot import EncodedSnapshot
 from tests.support.state.objects import Fields, encode_objects, group, make_object, node, pod, queue
 from trainer_kai.api.names import AVOIDED_NODES, GPU_CONFIG_MAP
+from trainer_kai.api.reasons import UnschedulableReason
 from trainer_kai.policy.podgroups.avoided_nodes import MOST_TRIED_NODES
 
 _FREE: Final = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
@@ -187,6 +189,25 @@ def test_a_volume_that_is_missing_asks_for_no_node() -> None:
     found = requests_of(encode_objects(node("a"), claim, group("g"), waits))
 
     assert found == {}
+
+
+_ASKING_REASONS: Final = {
+    UnschedulableReason.NO_NODE_MATCHES,
+    UnschedulableReason.FRAGMENTED,
+    UnschedulableReason.NO_CAPACITY,
+}
+# Those two are asked for by nobody either, and say why: see above.
+_SAID: Final = {UnschedulableReason.TOPOLOGY_UNFIT, UnschedulableReason.PREEMPTION_DELAY}
+
+
+@pytest.mark.parametrize("reason", [it for it in UnschedulableReason if it not in _SAID])
+def test_only_who_waits_for_room_asks(reason: UnschedulableReason) -> None:
+    """Not for a permission, a stage, a hold or a quota, whatever the nodes lack as well."""
+    encoded = encode_objects(node("a", gpu=0), *gang("g", 2))
+    (rejection,) = plan(encoded.snapshot, _POLICIES).rejections
+    found = node_requests(encoded.snapshot, [replace(rejection, reason=reason)])
+
+    assert [len(it.pods) for it in found.values()] == [2] * (reason in _ASKING_REASONS)
 
 
 def test_only_so_many_podgroups_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -293,6 +293,16 @@ FAULTS: list[Case[Sources, list[str]]] = [
         ],
     ),
     Case(
+        "requests for nodes where none are asked for",
+        ("autoscaling: {provisioning_requests: true}", {}, []),
+        [
+            (
+                "autoscaling: enabled should be true if provisioning_requests is: without it no"
+                " nodes are asked for (FILE:1 autoscaling.provisioning_requests)"
+            )
+        ],
+    ),
+    Case(
         "one that is overruled",
         ("mode: extern", {}, ["--mode=external"]),
         ["FILE:1 mode: 'extern' should be 'bundled' or 'external'"],

@@ -251,6 +251,71 @@ async def test_the_next_leader_suspends_what_the_last_one_could_not(
     assert len([it for it in harness.api.events if it["reason"] == "NodeAvoided"]) == 2
 
 
+def failures(harness: SchedulerHarness) -> int:
+    """Return how often the TrainJob could not be suspended."""
+    counter = harness.metrics.evictions.labels("noderefusedpod", "refused", "borrower")
+    return int(counter._value.get())
+
+
+async def test_a_suspension_that_fails_is_tried_again(harness: SchedulerHarness) -> None:
+    """By the same leader: a refused pod does not change any more, so nothing else would."""
+    start(harness, "a", "b")
+    harness.api.put(job())
+    harness.api.refuse_with = lambda what: 403 if "trainjobs" in what else None
+    async with harness.leading():
+        await harness.advance(1)
+        refuse(harness, "x0")
+        await harness.advance(50)
+        assert not is_suspended(harness)
+        harness.api.refuse_with = lambda _what: None
+        await harness.advance(15)
+        assert is_suspended(harness)
+    posted = [it["message"] for it in harness.api.events if it["reason"] == "NotEvicted"]
+    assert len([it for it in posted if "does not evict it again for 60 s" in it]) == 1
+
+
+@pytest.mark.parametrize("is_stuck", [False, True])
+async def test_it_is_tried_a_few_times(harness: SchedulerHarness, *, is_stuck: bool) -> None:
+    """Each time after twice as long, also if its kubelet reports the pod again and again."""
+    start(harness, "a", "b")
+    harness.api.put(job())
+    harness.api.refuse_with = lambda what: 403 if "trainjobs" in what else None
+    seen = []
+    async with harness.leading():
+        await harness.advance(1)
+        if not is_stuck:
+            refuse(harness, "x0")
+            await harness.advance(5)
+        for number in range(64):
+            if is_stuck and number < 60:
+                failed_start(harness, "x0", 1, count=3 + number)
+            await harness.advance(30)
+            seen.append(failures(harness))
+        assert not is_suspended(harness)
+    assert [seen.index(it) for it in range(1, 7)] == [0, 1, 5, 13, 29, 61]
+    assert seen[-1] == 6
+
+
+async def test_it_is_not_tried_again_without_a_refused_pod(harness: SchedulerHarness) -> None:
+    """Its successor waits for room: the gang lacks a pod, and not because of a node."""
+    start(harness, "a")
+    harness.api.refuse_with = lambda what: 403 if "trainjobs" in what else None
+    async with harness.leading():
+        await harness.advance(1)
+        refuse(harness, "x0")
+        await harness.advance(1)
+        assert failures(harness) == 1
+        found = harness.api.get("Pod", "x1")
+        pending = {it: text for it, text in found["spec"].items() if it != "nodeName"}
+        for name in ("x0", "x1"):
+            harness.api.delete("Pod", name)
+        for name in ("y0", "y1"):
+            meta = {**found["metadata"], "name": name, "uid": name}
+            harness.api.put({"kind": "Pod", "metadata": meta, "spec": pending})
+        await harness.advance(200)
+        assert failures(harness) == 1
+
+
 @pytest.mark.parametrize("is_stuck", [False, True])
 async def test_a_gang_with_its_minimum_goes_on(
     harness: SchedulerHarness, *, is_stuck: bool
@@ -368,6 +433,8 @@ async def test_the_next_pod_that_cannot_start_is_one_too_many(harness: Scheduler
 
 OTHER_EVENTS: Final[list[Case[dict[str, Any], None]]] = [
     Case("an image that cannot be pulled", {"reason": "Failed"}, None),
+    Case("a program that ends again and again", {"reason": "BackOff"}, None),
+    Case("a configuration that is missing", {"reason": "FailedMount"}, None),
     Case("another pod of that name", {"involvedObject": {"kind": "Pod", "name": "g0"}}, None),
     Case("of no pod", {"involvedObject": {"kind": "Job", "name": "g0", "uid": "g0"}}, None),
 ]

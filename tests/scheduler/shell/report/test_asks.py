@@ -5,7 +5,13 @@ from typing import Any
 from scheduler.shell.report.asks import AskPolicy
 from scheduler.state.podgroups.node_asks import AskLimits
 from tests.scheduler.shell.conftest import SchedulerHarness
-from tests.support.state.objects import Fields, gang, node, pod, queue
+from tests.support.state.devices import (
+    claim_template,
+    claiming_gang,
+    device_class,
+    resource_slice,
+)
+from tests.support.state.objects import Fields, gang, group, node, pod, queue
 from trainer_kai.api.names import ASKED_FOR_NODES
 
 _POLICY = AskPolicy(AskLimits(900, 600), False, ("karpenter.sh/",), ("nvidia.com/gpu",))
@@ -135,6 +141,22 @@ async def test_a_queue_at_its_limit_asks_for_nothing(harness: SchedulerHarness) 
             " for"
         )
         assert record(harness, "h") is None
+
+
+async def test_what_karpenter_ignores_is_said(harness: SchedulerHarness) -> None:
+    """The pods ask all the same: cluster-autoscaler reads claims, and Karpenter if told so."""
+    harness.cycle.ask_policy = _POLICY
+    free = [node("a", gpu=0), resource_slice("a"), device_class(), claim_template()]
+    harness.api.put(*free, group("g", minMember=3), *claiming_gang("g", 3), *gang("h", 2))
+    async with harness.leading():
+        await harness.advance(5)
+
+        assert marked(harness) == ["g0", "g1", "g2", "h0", "h1"]
+        assert message(harness).endswith(
+            "Karpenter ignores pods with ResourceClaims unless it runs with"
+            " --ignore-dra-requests=false"
+        )
+        assert "Karpenter" not in message(harness, "h")
 
 
 async def test_without_the_setting_nothing_is_recorded(harness: SchedulerHarness) -> None:

@@ -17,6 +17,7 @@ from trainer_kai.api.decode import decode
 from trainer_kai.api.meta import Key
 from trainer_kai.api.names import CONSUMES_CLASS, CONSUMES_REQUEST, PROVISIONING_CLASS
 from trainer_kai.kube.watch import Delta, DeltaType
+from trainer_kai.kube.workqueue import Requeue
 from trainer_kai.service.log import logger
 
 _POLICY = AskPolicy(AskLimits(900, 600), False, (), ("nvidia.com/gpu",))
@@ -38,6 +39,10 @@ async def asking(harness: SchedulerHarness) -> AsyncIterator[ProvisioningRequest
         kind = DeltaType.DELETED if seen is None else DeltaType.MODIFIED
         requests.changed(Delta(kind, Key("ns", name), "", seen))
 
+    def podgroup_changed(group: Key) -> None:
+        harness.reporter.podgroup_changed(group)
+        requests.podgroup_changed(group)
+
     for name in harness.api.names("ProvisioningRequest"):
         changed(name, harness.api.get("ProvisioningRequest", name))
     harness.api.on_provisioning_request = changed
@@ -46,6 +51,7 @@ async def asking(harness: SchedulerHarness) -> AsyncIterator[ProvisioningRequest
     requests.synced()
     running = asyncio.create_task(requests.run())
     async with harness.leading():
+        harness.cache.on_podgroup_change = podgroup_changed
         yield requests
     running.cancel()
     with suppress(asyncio.CancelledError):
@@ -175,6 +181,48 @@ async def test_little_is_written_while_a_request_waits(harness: SchedulerHarness
         await harness.advance(3600)
 
         assert len(harness.api.written()) == first
+
+
+async def test_a_gang_that_runs_is_looked_at_when_something_changes(
+    harness: SchedulerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands may run: each is looked at a few times in an hour, and when its pods end."""
+    looked, reconcile = list[Key](), ProvisioningRequests._reconcile
+
+    async def counted(requests: ProvisioningRequests, key: Key) -> Requeue | None:
+        looked.append(key)
+        return await reconcile(requests, key)
+
+    monkeypatch.setattr(ProvisioningRequests, "_reconcile", counted)
+    harness.api.put(_ATOMIC, node("a", gpu=0), *gang("g", 2))
+    async with asking(harness):
+        await harness.advance(10)
+        harness.api.put(node("b", gpu=2))
+        await harness.advance(10)
+        looked.clear()
+        await harness.advance(3600)
+        assert len(looked) <= 7
+        assert requests_of(harness) == ["g-1"]
+        for name in harness.api.names("Pod"):
+            found = harness.api.get("Pod", name)
+            harness.api.put({**found, "kind": "Pod", "status": {"phase": "Succeeded"}})
+        await harness.advance(3)
+
+        assert requests_of(harness) == []
+
+
+async def test_a_request_of_another_class_replaces_the_one_that_waits(
+    harness: SchedulerHarness,
+) -> None:
+    harness.api.put(_ATOMIC, node("a", gpu=0), *gang("g", 2))
+    async with asking(harness):
+        await harness.advance(10)
+        harness.api.put(queue(meta={"annotations": {PROVISIONING_CLASS: "other"}}))
+        await harness.advance(70)
+
+        assert requests_of(harness) == ["g-2"]
+        spec = harness.api.get("ProvisioningRequest", "g-2")["spec"]
+        assert spec["provisioningClassName"] == "other"
 
 
 async def test_a_request_stays_while_the_binds_are_under_way(harness: SchedulerHarness) -> None:
