@@ -33,7 +33,7 @@ def made(seconds: int) -> dict[str, Any]:
 
 def waiting(name: str, gpus: int, age_s: int, count: int = 1) -> list[dict[str, Any]]:
     """Return a PodGroup that was created a day before its pods."""
-    asks = {GPU: str(gpus)} if gpus else {"cpu": "1"}
+    asks = {GPU: str(gpus)}
     pods = [pod(f"{name}{i}", name, asks=asks, meta=made(age_s)) for i in range(count)]
     return [group(name, minMember=count, meta=made(age_s + 86_400)), *pods]
 
@@ -42,7 +42,7 @@ async def test_the_longest_wait_of_each_size(harness: SchedulerHarness) -> None:
     """Since its pods were created: the PodGroup may be older; it grows until they start."""
     harness.api.put(node("a"), pod("old", node="a", asks={GPU: "8"}))
     harness.api.put(*waiting("x", 4, 100, 2), *waiting("y", 8, 300), *waiting("z", 2, 200))
-    harness.api.put(*waiting("cpu", 0, 900), *waiting("l", 4, 50, 9), *waiting("m", 4, 70, 4))
+    harness.api.put(*waiting("l", 4, 50, 9), *waiting("m", 4, 70, 4))
     assert waits(harness.metrics) == {}
     async with harness.leading():
         await harness.advance(9.9)
@@ -60,15 +60,31 @@ async def test_the_longest_wait_of_each_size(harness: SchedulerHarness) -> None:
 SMALL: list[Case[list[dict[str, Any]], dict[str, float]]] = [
     Case("one GPU", waiting("g", 1, 60), {"1": 70}),
     Case(
-        "a share of a GPU is rounded up",
-        [pod("p", asks={}, annotations={"gpu-fraction": "0.5"}, meta=made(60))],
-        {"1": 70},
+        "parts of GPUs are rounded up",
+        [
+            group("g", minMember=3),
+            *(
+                pod(f"g{i}", "g", asks={}, annotations={"gpu-fraction": "0.5"}, meta=made(60))
+                for i in range(3)
+            ),
+        ],
+        {"2-7": 70},
     ),
+    Case("no GPU", [pod("p", asks={"cpu": "99"}, meta=made(60))], {}),
     Case("a pod that has no PodGroup", [pod("p", meta=made(60))], {"1": 70}),
     Case(
         "the minimum counts",
         [group("g", minMember=2), *(pod(f"g{i}", "g", meta=made(60 + i)) for i in range(9))],
         {"2-7": 78},
+    ),
+    Case(
+        "sub-groups are added up",
+        [
+            group("g", subGroups=[{"name": it, "minMember": 1} for it in ("a", "b")]),
+            pod("g0", "g", "a", meta=made(60)),
+            pod("g1", "g", "b", asks={GPU: "8"}, meta=made(90)),
+        ],
+        {"8-15": 100},
     ),
     Case(
         "pods that join a PodGroup that runs",
