@@ -33,11 +33,13 @@ from scheduler.core.actions.stale_gang import next_stale_at
 from scheduler.core.model.rejections import NO_EVENT, CheckedRemedy, ClusterEvent
 from scheduler.core.model.resources import ResourceKind
 from scheduler.core.model.result import Plan, Policies
+from scheduler.core.model.snapshot import Snapshot
 from scheduler.core.plan import PlanLimits, plan
 from scheduler.shell.evict.rate_limit import EvictionRateLimiter, recorded_evictions
 from scheduler.shell.report.asks import NO_ASKS, AskInput, AskPolicy, restored_asks
 from scheduler.shell.report.plan_report import PlanReport, plan_report
 from scheduler.shell.report.unusable_gpu_gauges import UnusableGpuGauges
+from scheduler.shell.report.wait_gauges import WaitGauges
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.cache.creation_failures import CreationFailure
 from scheduler.state.cache.evictions import PlannedEvictions
@@ -121,6 +123,7 @@ class Cycle:
         self._clock = clock
         self._metrics = metrics
         self._unusable_gpus = UnusableGpuGauges(metrics)
+        self._waits = WaitGauges(cache, clock, metrics)
         self._log = log
         self._due = asyncio.Event()
         self._last_event_s = 0.0  # when the last event arrived
@@ -213,8 +216,7 @@ class Cycle:
         encoded = self._cache.snapshot()
         self._events_while_planning, self._has_stale_numbers = {}, False
         self._snapshot_s = taken_s = self._clock.monotonic_s()
-        times = next_stale_at(encoded.snapshot), next_departure_at(encoded.snapshot)
-        self._next_eviction_at = min((it for it in times if it is not None), default=None)
+        self._next_eviction_at = _next_eviction_at(encoded.snapshot)
         cache = self._cache
         plan_input = _PlanInput(
             encoded,
@@ -226,6 +228,7 @@ class Cycle:
         result, commands, report = await self._offload(self._decide, plan_input)
         self._asks = report.asks
         self._unusable_gpus.planned(encoded.snapshot, result)
+        self._waits.planned(encoded, report)
         ended_s = self._clock.monotonic_s()
         self._retry_on = _events_to_retry_on(result)
         self._note_line(result)
@@ -361,6 +364,11 @@ class Cycle:
 
     def _is_over(self, at: int | None) -> bool:
         return at is not None and at <= self._clock.now().timestamp()
+
+
+def _next_eviction_at(snapshot: Snapshot) -> int | None:
+    times = next_stale_at(snapshot), next_departure_at(snapshot)
+    return min((it for it in times if it is not None), default=None)
 
 
 def _events_to_retry_on(result: Plan) -> ClusterEvent:

@@ -23,6 +23,7 @@ class FindingCode(StrEnum):
     UNKNOWN_CLAIM_TEMPLATE = "unknown-claim-template"
     UNKNOWN_DEVICE_CLASS = "unknown-device-class"
     GPU_SHARING_OFF = "gpu-sharing-off"
+    DEADLINE_INCLUDES_QUEUE = "deadline-includes-queue"
     INVALID_VALUE = "invalid-value"
     NOT_CHECKED = "not-checked"
 

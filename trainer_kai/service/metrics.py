@@ -365,6 +365,14 @@ class Metrics:
     podgroups_waiting = Metric(
         Gauge, "podgroups_waiting", "PodGroups that wait, by reason.", "reason"
     )
+    longest_wait_seconds = Metric(
+        Gauge,
+        "longest_wait_seconds",
+        "For how many seconds the pods of a PodGroup of which none runs have waited, of the one "
+        "that has waited longest; by the GPUs of its minimum, rounded up: 1, 2-7, 8-15, 16-31 or "
+        "32+.",
+        "gpus",
+    )
     unusable_gpus = Metric(
         Gauge,
         "unusable_gpus",

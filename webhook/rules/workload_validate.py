@@ -50,6 +50,7 @@ from trainer_kai.api.requested_values import (
 )
 from trainer_kai.api.resources import JOBS
 from trainer_kai.errors import FieldError
+from trainer_kai.policy.lint.field_values import deadline_faults
 from trainer_kai.policy.lint.node_index import KnownCluster
 from trainer_kai.policy.lint.queue_limits import quota_shortage
 from trainer_kai.policy.misspelled_keys import POD_KEYS, misspelled_keys
@@ -81,8 +82,9 @@ _SCHEDULER: Final = "spec.template.spec.schedulerName"
 
 class _WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     replicas: int = 1
-    parallelism: int | None = None  # this and the next one of a Job
+    parallelism: int | None = None  # this and the next two of a Job
     completions: int | None = None
+    active_deadline_seconds: int | None = msgspec.field(default=None, name="activeDeadlineSeconds")
     template: PodTemplate = PodTemplate()
 
 
@@ -176,6 +178,8 @@ def _faults(
             yield from requested_label_faults(workload.metadata.labels, _OWN)
             yield from requested_annotation_faults(workload.metadata.annotations, _OWN_ANNOTATIONS)
             yield from _minimum_faults(workload, kind)
+            deadline_s = workload.spec.active_deadline_seconds
+            yield from deadline_faults(deadline_s, (template,), rules.scheduler_name)
 
 
 def _minimum_faults(workload: _Workload, kind: _Kind) -> Iterator[FieldError]:

@@ -37,7 +37,11 @@ def _own(snapshot: Snapshot, note: LineNote) -> str:
         for it in sorted((*note.nodes, *note.awaited), key=lambda it: it.free_at)
         if it.free_at
     ]
-    return "; ".join([text, *expected[:_MOST_NAMED]])
+    sentences = [text, *expected[:_MOST_NAMED]]
+    if 0 < snapshot.podgroups[note.podgroup].ends_at <= note.planned_at:
+        start = _time(note.planned_at)
+        sentences.append(f"its deadline ends it before it is likely to start at {start}")
+    return "; ".join(sentences)
 
 
 def _of_another(snapshot: Snapshot, note: LineNote) -> str:

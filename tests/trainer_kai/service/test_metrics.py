@@ -13,6 +13,7 @@ SMALL_LABELS = {
     "action",
     "cause",
     "configuration",
+    "gpus",
     "kind",
     "lease",
     "name",

@@ -27,6 +27,12 @@ def job(parallelism: int = 4, completions: int | None = None, **parts: object) -
     return obj
 
 
+def with_deadline(seconds: int, **parts: object) -> Obj:
+    obj = job(**parts)  # type: ignore[arg-type]
+    obj["spec"]["activeDeadlineSeconds"] = seconds
+    return obj
+
+
 def minimum(text: str) -> Obj:
     return {"annotations": {MINIMUM: text}}
 
@@ -42,6 +48,10 @@ MISPLACED_SHARE = (
 MISPLACED_MINIMUM = (
     f"spec.template.metadata.annotations[{MINIMUM}]: has no effect in a pod template: move it to "
     "metadata.annotations"
+)
+WITH_QUEUE = (
+    "spec.activeDeadlineSeconds: counts from the creation or the last resume, so it includes the "
+    "time for which the pods wait in their queue"
 )
 TOO_MANY = f"metadata.annotations[{MINIMUM}]: 5 is more than the 4 pods that run at the same time, "
 # in mode bundled, and in mode external
@@ -97,6 +107,9 @@ JOBS: list[Case[Obj, tuple[str, str]]] = [
         job(notes={MINIMUM: "4"}),
         (MISPLACED_MINIMUM,) * 2,
     ),
+    Case("a short deadline", with_deadline(3600), (WITH_QUEUE,) * 2),
+    Case("a long deadline", with_deadline(86_400), ("", "")),
+    Case("a short deadline without GPUs", with_deadline(3600, gpus=0), ("", "")),
     Case("a run of a CronJob", job(metadata={"ownerReferences": [CRON_JOB]}, labels={}), ("", "")),
 ]
 

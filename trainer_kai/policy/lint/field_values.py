@@ -3,14 +3,16 @@
 The API server refuses pods with invalid amounts, and their Jobs retry for ever.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from trainer_kai.api.cluster_kinds import PriorityClass
 from trainer_kai.api.gpu_requests import gpu_share_faults as requested_share_faults
 from trainer_kai.api.gpu_requests import (
     mig_annotation_faults,
+    requests_gpu_resource,
     reserved_label_faults,
+    share_request,
     sharing_off_faults,
 )
 from trainer_kai.api.kai_kinds import TopologyLevel, TopologySpec
@@ -25,10 +27,11 @@ from trainer_kai.api.names import (
     TOPOLOGY_PREFERRED,
     TOPOLOGY_REQUIRED,
 )
-from trainer_kai.api.pod import Container, Resources
+from trainer_kai.api.pod import Container, PodTemplate, Resources
 from trainer_kai.api.quantity import QuantityError, is_whole, milli
 from trainer_kai.api.requested_values import requested_annotation_faults, requested_label_faults
 from trainer_kai.api.text import listed_names
+from trainer_kai.errors import FieldError
 from trainer_kai.policy.finding import Finding, FindingCode
 from trainer_kai.policy.lint.node_capacity import RequiredDomain, containers_at, pod_path
 from trainer_kai.policy.misspelled_keys import POD_KEYS, misspelled_keys
@@ -37,6 +40,11 @@ from trainer_kai.policy.queueing.priority_classes import SelectablePriorityClass
 from trainer_kai.policy.workloads.workload import StagedJobs
 
 _MOST_LISTED: Final = 5  # names in a message
+_LONG_DEADLINE_S: Final = 24 * 3600  # from so long on the time in a queue matters less
+_WITH_QUEUE: Final = (
+    "counts from the creation or the last resume, so it includes the time for which the pods wait "
+    "in their queue"
+)
 
 
 def annotation_faults(jobset: StagedJobs) -> Iterator[Finding]:
@@ -183,6 +191,34 @@ def gpu_sharing_off(jobset: StagedJobs, scheduler_name: str) -> Iterator[Finding
         if template.spec.scheduler_name in {"", scheduler_name}:
             for it in sharing_off_faults(template.metadata.annotations, path):
                 yield Finding(it.path, it.message, blocks=True, code=FindingCode.GPU_SHARING_OFF)
+
+
+def deadline_faults(
+    deadline_s: int | None, templates: Iterable[PodTemplate], scheduler_name: str
+) -> Iterator[FieldError]:
+    """Yield a short deadline of a TrainJob or Job with GPUs: it may end without having run."""
+    if deadline_s is None or not 0 < deadline_s < _LONG_DEADLINE_S:
+        return
+    if any(it.spec.scheduler_name in {"", scheduler_name} and _has_gpus(it) for it in templates):
+        yield FieldError("spec.activeDeadlineSeconds", _WITH_QUEUE)
+
+
+def deadline_findings(
+    deadline_s: int | None, jobset: StagedJobs, scheduler_name: str
+) -> Iterator[Finding]:
+    templates = (it.template.spec.template for it in jobset.spec.replicated_jobs)
+    for it in deadline_faults(deadline_s, templates, scheduler_name):
+        yield Finding(it.path, it.message, code=FindingCode.DEADLINE_INCLUDES_QUEUE)
+
+
+def _has_gpus(template: PodTemplate) -> bool:
+    """Say whether pods request GPUs; a ResourceClaim may be for some."""
+    pod = template.spec
+    return bool(
+        share_request(template.metadata.annotations)
+        or pod.resource_claims
+        or any(map(requests_gpu_resource, (*pod.containers, *pod.init_containers)))
+    )
 
 
 def _template_path(index: int) -> str:

@@ -42,6 +42,7 @@ from trainer_kai.policy.lint.device_claims import device_claim_faults, unknown_c
 from trainer_kai.policy.lint.field_values import (
     amount_faults,
     annotation_faults,
+    deadline_findings,
     gpu_share_faults,
     gpu_sharing_off,
     priority_faults,
@@ -128,6 +129,7 @@ def lint_trainjob(
         for it in built.faults
     ]
     found += map(paths.in_trainjob, lint_jobset(jobset, queue, rules, cluster))
+    found += deadline_findings(job.spec.active_deadline_seconds, jobset, rules.scheduler_name)
     unique = dict.fromkeys(found)  # equal annotations of several templates have one path
     return tuple(sorted(unique, key=lambda it: not it.blocks)[:MOST_FINDINGS])
 
@@ -151,6 +153,8 @@ def lint_jobset(
     findings = islice(_findings(jobset, plan, known, rules), 4 * MOST_FINDINGS)
     own = jobset if isinstance(jobset, Workload) else None
     found = dict.fromkeys(_in_form(it, form, own) for it in findings)
+    if own is not None:
+        found |= dict.fromkeys(deadline_findings(own.deadline_s, own, rules.scheduler_name))
     suppressed = FindingCode.NO_NODE_MATCHES if cluster.autoscales else ""
     reported = (it for it in found if it.code != suppressed)
     return tuple(sorted(reported, key=lambda it: not it.blocks)[:MOST_FINDINGS])

@@ -208,12 +208,15 @@ def test_ten_queues_that_wait_keep_no_more_than_one() -> None:
     assert sum(kept(answer).values()) == 8
 
 
-def planned() -> Builder:
-    """Return nodes on which all pods end by force; the second one is free at NOW + 500."""
+def planned(ends_at: int = 0) -> Builder:
+    """Return nodes on which all pods end by force; the second one is free at NOW + 500.
+
+    The gang, which needs two, ends at *ends_at*.
+    """
     builder = cluster()
     for node, ends in enumerate((900, 500, 2000)):
         builder.running_podgroup([node], EIGHT, queue="team", ends_at=NOW + ends)
-    builder.uniform_podgroup(2, EIGHT, queue="team")
+    builder.uniform_podgroup(2, EIGHT, queue="team", ends_at=ends_at)
     return builder
 
 
@@ -317,6 +320,33 @@ def test_ends_of_nodes_on_which_nothing_is_there_yet_are_told() -> None:
         builder.running_podgroup([node], EIGHT, queue="team", ends_at=10**12)
     builder.uniform_podgroup(2, EIGHT, queue="team")
     assert "is expected free at 9999-12-31T23:59:59Z" in told(builder, {3: waits()})[3]
+
+
+# when the deadline of the gang ends it, after NOW -> whether that is before its planned start
+DEADLINES: list[Case[int | None, bool]] = [
+    Case("no deadline", None, False),
+    Case("at the planned start", 500, True),
+    Case("after it", 501, False),
+]
+
+
+@pytest.mark.parametrize("case", DEADLINES, ids=ids)
+def test_a_deadline_before_the_planned_start_is_told(case: Case[int | None, bool]) -> None:
+    ends_at = 0 if case.given is None else NOW + case.given
+    text = told(planned(ends_at), {3: waits()})[3]
+    want = "its deadline ends it before it is likely to start at 1970-01-02T03:55:00Z"
+    assert text.endswith(f"; {want}") is case.want
+    assert ("deadline" in text) is case.want
+
+
+def test_a_deadline_without_a_planned_start_is_not_told() -> None:
+    builder = cluster()
+    for node in range(3):
+        builder.running_podgroup([node], EIGHT, queue="team")
+    builder.uniform_podgroup(2, EIGHT, queue="team", ends_at=NOW + 1)
+    text = told(builder, {3: waits()})[3]
+    assert "is kept since" in text
+    assert "deadline" not in text
 
 
 def test_since_when_each_node_is_kept() -> None:

@@ -337,6 +337,38 @@ def test_a_shipped_runtime_has_no_findings(path: Any) -> None:
     assert trainjob_findings(TrainJobInput(job(2), whole)) == []
 
 
+WITH_QUEUE = (
+    "deadline-includes-queue? spec.activeDeadlineSeconds: counts from the creation or the last "
+    "resume, so it includes the time for which the pods wait in their queue"
+)
+SHORT = job(activeDeadlineSeconds=3600)
+CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
+DEADLINES = [
+    Case("with GPUs", TrainJobInput(SHORT, runtime()), [WITH_QUEUE]),
+    Case(
+        "with a share of a GPU",
+        TrainJobInput(job(metadata=HALF, activeDeadlineSeconds=86_399), runtime(0)),
+        [WITH_QUEUE],
+    ),
+    Case("with a claim", TrainJobInput(SHORT, runtime(0, pod=CLAIM)), [WITH_QUEUE]),
+    Case("without GPUs", TrainJobInput(SHORT, runtime(0)), []),
+    Case("a day", TrainJobInput(job(activeDeadlineSeconds=86_400), runtime()), []),
+    Case("no number of seconds", TrainJobInput(job(activeDeadlineSeconds=0), runtime()), []),
+    Case(
+        "for another scheduler",
+        TrainJobInput(SHORT, runtime(pod={"schedulerName": "default-scheduler"})),
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize("case", DEADLINES, ids=ids)
+def test_a_short_deadline_includes_the_queue(case: Case[TrainJobInput, list[str]]) -> None:
+    """Said only where pods may wait for long, and never denied."""
+    found = [it for it in trainjob_findings(case.given) if "deadline" in it]
+    assert found == case.want
+
+
 REFUSED = [
     Case("what never runs", Finding("p", "m", blocks=True, code=FindingCode.UNREACHABLE), True),
     Case("a name that does not exist", Finding("p", "m", code=FindingCode.UNKNOWN_PRIORITY), True),
@@ -345,6 +377,7 @@ REFUSED = [
     ),
     Case("a node that may come", Finding("p", "m", code=FindingCode.NO_NODE_MATCHES), False),
     Case("what is ignored", Finding("p", "m", code=FindingCode.INVALID_VALUE), False),
+    Case("a deadline", Finding("p", "m", code=FindingCode.DEADLINE_INCLUDES_QUEUE), False),
 ]
 
 

@@ -48,12 +48,21 @@ def without_scheduler(it: dict[str, Any]) -> dict[str, Any]:
     return it
 
 
+def with_deadline(it: dict[str, Any]) -> dict[str, Any]:
+    it["activeDeadlineSeconds"] = 3600
+    return it
+
+
 def controlled(kind: str) -> dict[str, Any]:
     owner = {"apiVersion": "x/v1", "kind": kind, "name": "boss", "uid": "u", "controller": True}
     return job("train", ownerReferences=[owner])
 
 
 NO_PODGROUP = "No PodGroup: it is not for this scheduler"
+WITH_QUEUE = (
+    "counts from the creation or the last resume, so it includes the time for which the pods wait "
+    "in their queue"
+)
 # the objects -> what is planned
 CASES: list[Case[list[dict[str, Any]], Planned]] = [
     Case(
@@ -71,6 +80,11 @@ CASES: list[Case[list[dict[str, Any]], Planned]] = [
         "a Job of one pod",
         [job("train", 1, labels=TEAM)],
         Planned(0, ("1/1 pg-train-UID - 1 pod 1 pod nvidia.com/gpu 1",)),
+    ),
+    Case(
+        "a Job has a short deadline",
+        [{**job("train"), "spec": with_deadline(job("train")["spec"])}],
+        Planned(0, (f"note: spec.activeDeadlineSeconds: {WITH_QUEUE}",)),
     ),
     Case(
         "a Job asks for a gang",
