@@ -50,9 +50,9 @@ _STARTED_S: Final = 600  # after it has run for so long a PodGroup loses its pla
 _FAR: Final = 2**62  # later than any time
 _new_change: Final = partial(tuple.__new__, LineChange)
 _MOST_ASKED: Final = 64  # requests that are tried without kept room, for messages
-# With the queue, whether it is preemptible, and which object its request is: equal ones are one
-# object, and nothing is hashed of it.
-_Key: TypeAlias = tuple[int, bool, int]
+# With the queue, whether it is preemptible, which object its request is (equal ones are one object,
+# and nothing is hashed of it), and what is charged: less if places are reserved for its pods.
+_Key: TypeAlias = tuple[int, bool, int, Amounts]
 _Alike: TypeAlias = tuple[str, list[int]]  # the request of some PodGroups, as in `_Shapes`
 
 
@@ -148,8 +148,8 @@ class _Shapes:
         return NodeSizes(self._session)
 
     def key(self, row: int) -> _Key:
-        podgroup = self._session.snapshot.podgroups[row]
-        return podgroup.queue, podgroup.is_preemptible, id(self._session.attempts[row].request_key)
+        podgroup, attempt = self._session.snapshot.podgroups[row], self._session.attempts[row]
+        return podgroup.queue, podgroup.is_preemptible, id(attempt.request_key), attempt.amounts
 
     def request(self, row: int) -> str:
         key = self.key(row)
@@ -263,7 +263,7 @@ class _Candidates:
             attempt, podgroup = attempts.get(row), podgroups[row]
             if attempt is None:
                 continue
-            key = podgroup.queue, podgroup.is_preemptible, id(attempt.request_key)
+            key = podgroup.queue, podgroup.is_preemptible, id(attempt.request_key), attempt.amounts
             if hopeless.get(key) and not lines[row].nodes:
                 continue
             if row in session.kept.gave_up or not self._is_eligible(row):
@@ -373,8 +373,8 @@ class _Records:
         for row, rejection in session.rejections.items():
             if rejection.reason not in _WAITS_FOR_CAPACITY or row in placed:
                 continue
-            podgroup = podgroups[row]
-            key = podgroup.queue, podgroup.is_preemptible, id(attempts[row].request_key)
+            podgroup, attempt = podgroups[row], attempts[row]
+            key = podgroup.queue, podgroup.is_preemptible, id(attempt.request_key), attempt.amounts
             if key not in alike:
                 alike[key] = self._shapes.find_request(row), []
             request, new = alike[key]

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 
 from scheduler.core.model.line import LineRecord, LineSettings
+from scheduler.core.model.podgroup import PodSet, ReservationCause, ReservedPlace
 from scheduler.core.model.result import Plan
 from scheduler.core.plan import plan
 from scheduler.policies.registry import PolicySelection, build_policies
@@ -288,3 +289,23 @@ def test_with_another_request_a_wait_that_is_short_begins_anew() -> None:
     }
     assert [it.podgroup for it in answer.line] == [changed, new]
     assert answer.line_at == NOW + 300
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+def test_reserved_places_of_another_gang_do_not_matter(*, is_older: bool) -> None:
+    """Its pods request the same, and their places are charged by now; their node has broken."""
+    nodes = [SnapshotNode()] * 2 + [SnapshotNode(prefilter_fault=1)]
+    builder = Builder(nodes, [SnapshotQueue("team", quota=24, is_reserving=True)])
+    busy(builder, [0], "team")
+    if not is_older:
+        builder.uniform_podgroup(1, EIGHT)
+    row = builder.signature_row(EIGHT)
+    builder.pod_on_node(1, row)
+    place = ReservedPlace(2, row, ReservationCause.REPAIR)
+    waiting = builder.waiting_pods(1, EIGHT)
+    podset = PodSet("default", 2, waiting, running=1, reserved_places=(place,))
+    builder.podgroup(podset, is_kept=True)
+    if is_older:
+        builder.uniform_podgroup(1, EIGHT)
+    _, lines = step(builder, {})
+    assert lines == {2 if is_older else 1: LineRecord(NOW, "team 1 8000")}
