@@ -44,6 +44,8 @@ _shared_parts: Final = attrgetter(
     "service_account_name",
     "tolerations",
     "priority_class_name",
+    "priority",
+    "preemption_policy",
     "overhead",
     "topology_spread_constraints",
     "scheduling_gates",

@@ -1,5 +1,6 @@
 """The states of pods (rules 4, 6 and 9), and which of them are one class."""
 
+import copy
 import time
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from scheduler.core.model.snapshot import PodState
 from scheduler.state.cache.cache import ClusterCache
 from scheduler.state.inputs import Cluster, StateOptions, epoch_s
+from scheduler.state.pods.class_table import PodClassTable
 from scheduler.state.snapshot.cluster_state import encode
 from tests.support.case import Case, ids
 from tests.support.state.objects import (
@@ -19,11 +21,28 @@ from tests.support.state.objects import (
     pod,
     podset_of,
 )
-from trainer_kai.api.meta import Key
+from trainer_kai.api.meta import Key, Meta
+from trainer_kai.api.pod import (
+    Affinity,
+    Container,
+    Pod,
+    PodResourceClaim,
+    PodSpec,
+    Resources,
+    SchedulingGate,
+    Toleration,
+    TopologySpread,
+    Volume,
+)
 
 _TERMINATING = {"deletionTimestamp": "2026-01-05T07:58:00Z"}
 _STUCK = {"deletionTimestamp": "2026-01-05T07:57:59Z"}
 _GATED = [{"name": "example"}]
+_SPREAD: dict[str, Any] = {
+    "max_skew": 1,
+    "topology_key": "a",
+    "when_unsatisfiable": "DoNotSchedule",
+}
 
 # a pod of a PodGroup → its state as a row, and how many are pending, running, succeeded
 STATES = [
@@ -143,6 +162,49 @@ def test_equal_pods_are_one_class_also_when_they_share_no_objects() -> None:
     encoded = encode(Cluster(pods={**one, **two}), StateOptions(now=NOW))
 
     assert len(encoded.snapshot.signatures) == 1
+
+
+# Each changes one field of a spec.
+_CHANGES: list[dict[str, Any]] = [
+    {"volumes": (Volume(name="v"),)},
+    {"init_containers": (Container(name="c"),)},
+    {"containers": (Container(name="c"),)},
+    {"node_selector": {"zone": "a"}},
+    {"host_network": True},
+    {"affinity": Affinity()},
+    {"scheduler_name": "x"},
+    {"service_account_name": "x"},
+    {"tolerations": (Toleration(),)},
+    {"priority_class_name": "x"},
+    {"priority": 1},
+    {"preemption_policy": "Never"},
+    {"overhead": {"cpu": "1"}},
+    {"topology_spread_constraints": (TopologySpread(**_SPREAD),)},
+    {"scheduling_gates": (SchedulingGate(name="x"),)},
+    {"resource_claims": (PodResourceClaim(name="x"),)},
+    {"resources": Resources()},
+    {"termination_grace_period_seconds": 1},
+]
+
+
+def test_pods_on_nodes_are_of_one_class_if_nothing_but_the_node_differs() -> None:
+    """Also pods that follow each other, and of whose specs a single field differs."""
+    found = PodClassTable(StateOptions(now=NOW))
+
+    def number_of(node: str, **fields: Any) -> int:
+        key = Key("x", "x")
+        one = Pod(metadata=Meta(name="x", namespace="x"), spec=PodSpec(node_name=node, **fields))
+        return found.class_of(key, one).number
+
+    changed = {name for it in _CHANGES for name in it}
+    assert changed == {*PodSpec.__struct_fields__} - {"node_name"}
+    numbers = []
+    for it in _CHANGES:
+        plain = number_of("a")
+        numbers.append(number_of("b", **it))
+        assert number_of("c", **copy.deepcopy(it)) == numbers[-1]
+        assert number_of("b") == plain
+    assert len({*numbers, plain}) == len(_CHANGES) + 1
 
 
 TIMES = [
