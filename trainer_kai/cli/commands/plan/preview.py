@@ -493,7 +493,8 @@ def _plan_findings(
     too_many = [
         fault
         for job in (workload.spec.replicated_jobs if is_of_kai else ())
-        for fault in _minimum_faults(int(text), pods_at_once(job))
+        if (pods := pods_at_once(job))  # none is a Job on hold, as with a Deployment
+        for fault in _minimum_faults(int(text), pods)
     ]
     replaced = {it.path for it in too_many}
     for it in findings:

@@ -318,6 +318,14 @@ def test_more_than_the_pods_of_a_job(mode: str, terminal: Terminal) -> None:
     assert (code, said) == (want, [line.format(f"metadata.annotations[{MIN_MEMBER}]")])
 
 
+def test_a_job_without_pods_is_no_error(terminal: Terminal) -> None:
+    """Its `parallelism` is raised later, as the replicas of a Deployment are."""
+    given = job("train", 0, labels=TEAM, annotations={MIN_MEMBER: "5"})
+    code, text, _ = terminal.run("-f", terminal.write("job.yaml", given), "--mode", "external")
+
+    assert (code, "never" in text) == (0, False)
+
+
 def test_several_kinds_in_one_file(terminal: Terminal) -> None:
     """Each is planned, in the order of the file."""
     objects = [job("train"), user_jobset("steps"), cron_job("nightly", job("x"))]
