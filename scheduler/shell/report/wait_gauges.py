@@ -73,12 +73,13 @@ def _least_gpus(snapshot: Snapshot, tree: SubGroupTree) -> int:
     """Return the thousandths of GPUs of a minimum."""
     if not isinstance(tree, PodSet):
         return sum(sorted(_least_gpus(snapshot, it) for it in tree.children)[: tree.minimum])
-    row = tree.expected_signature
-    if tree.pending:
-        row = int(snapshot.pods.signature[tree.pending[0]])
-    if row == NONE:
-        return 0
-    return tree.minimum * snapshot.signatures[row].queue_request[ResourceKind.GPU]
+    rows = snapshot.pods.signature[list(tree.pending[: tree.minimum])].tolist()
+    later = tree.expected_signature  # of those that do not exist yet
+    if later == NONE and rows:
+        later = rows[0]
+    if later != NONE:
+        rows += [later] * (tree.minimum - len(rows))
+    return sum(snapshot.signatures[row].queue_request[ResourceKind.GPU] for row in rows)
 
 
 def _size(gpus: int) -> str:

@@ -78,6 +78,20 @@ SMALL: list[Case[list[dict[str, Any]], dict[str, float]]] = [
         {"2-7": 78},
     ),
     Case(
+        "pods of different sizes are added up",
+        [
+            group("g", minMember=3),
+            pod("g0", "g", asks={"cpu": "1"}, meta=made(70)),
+            *(pod(f"g{i}", "g", asks={GPU: "8"}, meta=made(60)) for i in (1, 2, 3)),
+        ],
+        {"16-31": 80},
+    ),
+    Case(
+        "pods that do not exist yet are like the first one",
+        [group("g", minMember=2), pod("g0", "g", asks={GPU: "8"}, meta=made(60))],
+        {"16-31": 70},
+    ),
+    Case(
         "sub-groups are added up",
         [
             group("g", subGroups=[{"name": it, "minMember": 1} for it in ("a", "b")]),
