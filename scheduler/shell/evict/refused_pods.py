@@ -138,19 +138,22 @@ class RefusedPodController:
 
     async def _start_anew(self, key: Key, refused: Sequence[NodeRefusal]) -> Requeue | None:
         now_s, before = self._client.clock.monotonic_s(), self._undone.pop(key, None)
-        if before is not None and now_s < before.again_s:
+        wait_s = before.again_s - now_s if before is not None else 0.0
+        if before is not None and wait_s > 0 and not _are_elsewhere(refused, before.refusal):
             self._undone[key] = before
-            return Requeue.after(before.again_s - now_s)
+            return Requeue.after(wait_s)
         is_due = bool(refused) or (before is not None and self._has_refused_pod(key))
-        cause = before.refusal if before is not None else next(iter(refused), None)
+        cause = next(iter(refused), before.refusal if before is not None else None)
         if cause is None or not is_due or await self._evict_if_below_minimum(key, cause):
             return None
-        tries = before.tries + 1 if before is not None else 1
-        if tries >= _MOST_TRIES:
-            self._log.warning("refused pods not replaced", group=str(key), tries=tries)
-            return None
-        wait_s = _FIRST_RETRY_S * 2 ** (tries - 1)
-        self._undone[key] = _Undone(cause, tries, now_s + wait_s)
+        if before is None or wait_s <= 0:  # one that another node refused meanwhile is no try
+            tries = before.tries + 1 if before is not None else 1
+            if tries >= _MOST_TRIES:
+                self._log.warning("refused pods not replaced", group=str(key), tries=tries)
+                return None
+            wait_s = _FIRST_RETRY_S * 2 ** (tries - 1)
+            before = _Undone(cause, tries, now_s + wait_s)
+        self._undone[key] = before
         return Requeue.after(wait_s)
 
     def _has_refused_pod(self, key: Key) -> bool:
@@ -176,6 +179,11 @@ class RefusedPodController:
         if not is_below_minimum(group, pods, workload, cache.failed_starts.is_stuck):
             return True
         return await self._workloads.evict(owner, key, _ACTION, refusal.cause)
+
+
+def _are_elsewhere(refusals: Sequence[NodeRefusal], before: NodeRefusal) -> bool:
+    """Say whether another node refused a pod, as it may after the gang was complete again."""
+    return any(not it.is_known and it.node != before.node for it in refusals)
 
 
 def _message(refusals: Sequence[NodeRefusal]) -> str:

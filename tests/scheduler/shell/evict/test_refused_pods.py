@@ -296,6 +296,32 @@ async def test_it_is_tried_a_few_times(harness: SchedulerHarness, *, is_stuck: b
     assert seen[-1] == 6
 
 
+async def test_what_another_node_refuses_meanwhile_is_tried_at_once(
+    harness: SchedulerHarness,
+) -> None:
+    """Of a gang that was complete again: the next try for its first refused pod is far off."""
+    start(harness, "a", "b", "c")
+    harness.api.put(job())
+    harness.api.refuse_with = lambda what: 403 if "trainjobs" in what else None
+    async with harness.leading():
+        await harness.advance(1)
+        refuse(harness, "x0")
+        await harness.advance(190)
+        assert failures(harness) == 3
+        for name, node_name in (("y0", "b"), ("z0", "c")):
+            found = harness.api.get("Pod", "x1")
+            meta = {**found["metadata"], "name": name, "uid": name}
+            spec = {**found["spec"], "nodeName": node_name}
+            harness.api.put({"kind": "Pod", "metadata": meta, "spec": spec})
+            await harness.advance(5)
+            refuse(harness, name)
+            await harness.advance(5)
+            if name == "y0":
+                assert (is_suspended(harness), failures(harness)) == (False, 4)
+                harness.api.refuse_with = lambda _what: None
+        assert is_suspended(harness)
+
+
 async def test_it_is_not_tried_again_without_a_refused_pod(harness: SchedulerHarness) -> None:
     """Its successor waits for room: the gang lacks a pod, and not because of a node."""
     start(harness, "a")
