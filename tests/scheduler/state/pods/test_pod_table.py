@@ -198,9 +198,9 @@ def test_pods_on_nodes_are_of_one_class_if_nothing_but_the_node_differs() -> Non
 
     changed = {name for it in _CHANGES for name in it}
     assert changed == {*PodSpec.__struct_fields__} - {"node_name"}
-    numbers = []
+    plain, numbers = number_of("a"), list[int]()
     for it in _CHANGES:
-        plain = number_of("a")
+        assert number_of("a") == plain
         numbers.append(number_of("b", **it))
         assert number_of("c", **copy.deepcopy(it)) == numbers[-1]
         assert number_of("b") == plain
