@@ -196,7 +196,7 @@ _ASKING_REASONS: Final = {
     UnschedulableReason.FRAGMENTED,
     UnschedulableReason.NO_CAPACITY,
 }
-# Those two are asked for by nobody either, and say why: see above.
+# No nodes are asked for with these two either, and the messages say why: see above.
 _SAID: Final = {UnschedulableReason.TOPOLOGY_UNFIT, UnschedulableReason.PREEMPTION_DELAY}
 
 
