@@ -90,7 +90,9 @@ async def test_a_gang_gets_its_nodes_starts_whole_and_gives_them_back(
         assert (len(autoscaler.added), autoscaler.removed) == (4, [])
         await cluster.api.merge(NODES, None, "added-0", {"spec": {"unschedulable": True}})
         await seen.until(
-            lambda state: keepers(state) == {"added-1", "added-2", "added-3"}, "one is let go", 60
+            lambda state: keepers(state) == {"added-1", "added-2", "added-3"},
+            "the pod on the cordoned node keeps its node no longer",
+            60,
         )
         await cluster.api.delete(TRAINJOBS, autoscaled_namespace, "gang")
         await seen.until(is_gone("gang"), "its pods are gone", 60)

@@ -361,9 +361,9 @@ class _Records:
         return changes, min((at for at in self._at if at > self._now), default=None)
 
     def _waiting(self) -> tuple[list[int], list[_Alike]]:
-        """Return the PodGroups that wait for room and whose records stay as they are.
+        """Return which waiting PodGroups keep their records as they are, and which have no record.
 
-        And those that have none. This is asked of all PodGroups that wait: of most without a call.
+        The loop is over all waiting PodGroups, so for most of them it calls no function.
         """
         session, now, soonest = self._session, self._now, _FAR
         podgroups, attempts, placed = session.snapshot.podgroups, session.attempts, session.placed

@@ -74,7 +74,7 @@ def _least_gpus(snapshot: Snapshot, tree: SubGroupTree) -> int:
     if not isinstance(tree, PodSet):
         return sum(sorted(_least_gpus(snapshot, it) for it in tree.children)[: tree.minimum])
     rows = snapshot.pods.signature[list(tree.pending[: tree.minimum])].tolist()
-    later = tree.expected_signature  # of those that do not exist yet
+    later = tree.expected_signature  # of the pods that do not exist yet
     if later == NONE and rows:
         later = rows[0]
     if later != NONE:

@@ -116,7 +116,7 @@ async def test_a_claim_is_waited_for(harness: ClaimHarness) -> None:
 
 
 def _refuse(harness: ClaimHarness, start: str, code: RefusedRequest, most: int) -> list[str]:
-    """Have the API server refuse the first requests of a kind; return those that it refused."""
+    """Let the API server refuse the first requests of a kind; return the refused requests."""
     refused: list[str] = []
 
     def refuse(what: str) -> RefusedRequest | None:
