@@ -32,7 +32,7 @@ N = TypeVar("N", bound=np.generic)
 
 NO_CLASS: Final = 0  # the class of a free row of the pod table
 _INITIAL_ROWS: Final = 64  # rows of an empty table
-# What copies of a spec on different nodes have in common: objects, and last a number.
+# What copies of a spec on different nodes have in common; of interned specs the same objects.
 _shared_parts: Final = attrgetter(
     "volumes",
     "init_containers",
@@ -69,7 +69,7 @@ class PodClassTable:
         self._by_content: Final[dict[tuple[object, ...], PodClass]] = {}
         self._shared_specs: Final[dict[bytes, SharedSpec]] = {}
         self._by_identity: Final[dict[tuple[int | str, ...], PodClass]] = {}
-        self._specs_by_identity: Final[dict[tuple[int | None, ...] | int, SharedSpec]] = {}
+        self._specs_by_identity: Final[dict[tuple[int, ...] | int, SharedSpec]] = {}
         # Of the spec that was read last: mostly that of a sibling of the next pod.
         self._latest_parts: tuple[object, ...] = ()
         self._latest_spec: SharedSpec | None = None
@@ -251,7 +251,7 @@ class PodClassTable:
         parts = _shared_parts(spec)
         if self._latest_spec is not None and parts == self._latest_parts:
             return self._latest_spec
-        identity = (*map(id, parts[:-1]), parts[-1])
+        identity = tuple(map(id, parts))
         shared_spec = self._specs_by_identity.get(identity)
         if shared_spec is None:
             shared_spec = self._specs_by_identity[identity] = self._shared_spec(spec)

@@ -19,6 +19,7 @@ from scheduler.state.pods.pod_class import PodClass
 from trainer_kai.api.meta import Key, Meta
 from trainer_kai.api.names import COMPLETION_INDEX, JOB_INDEX, REPLICATED_JOB
 from trainer_kai.api.pod import TERMINAL_PHASES, Pod
+from trainer_kai.api.resized_pod import may_be_resized
 
 PENDING, GATED, RUNNING, RELEASING, STUCK_RELEASING, DONE, SUCCEEDED = range(7)
 STATES: Final = 7  # DONE: it failed or is gone, and needs nothing any more
@@ -117,9 +118,7 @@ class PodTable:
                     self.nominated[pod_row] = pod.status.nominated_node_name
                 elif self.nominated:
                     self.nominated.pop(pod_row, None)
-                if (
-                    state == RUNNING and pod.metadata.generation > 1
-                ):  # `may_be_resized`, for each pod
+                if state == RUNNING and may_be_resized(pod):
                     self.resized.add(pod_row)
                 elif self.resized:
                     self.resized.discard(pod_row)
