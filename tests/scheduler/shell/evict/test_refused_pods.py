@@ -39,6 +39,13 @@ def start(harness: SchedulerHarness, *nodes: str) -> None:
     harness.api.put(queue("borrower"), *(node(it) for it in nodes), *trainjob("x", ""))
 
 
+def start_unsuspendable(harness: SchedulerHarness, *nodes: str) -> None:
+    """Start a TrainJob with its Job that the API server lets no client suspend."""
+    start(harness, *nodes)
+    harness.api.put(job())
+    harness.api.refuse_with = lambda what: 403 if "trainjobs" in what else None
+
+
 def refuse(harness: SchedulerHarness, name: str, reason: str = REASON, at: str = "") -> None:
     """Do what a kubelet does that does not admit a pod, which was bound then or just now."""
     found = harness.api.get("Pod", name)
@@ -235,9 +242,7 @@ async def test_the_next_leader_suspends_what_the_last_one_could_not(
     harness: SchedulerHarness,
 ) -> None:
     """Its process ended between the two writes, of which the first one is not repeated."""
-    start(harness, "a", "b")
-    harness.api.put(job())
-    harness.api.refuse_with = lambda what: 403 if "trainjobs" in what else None
+    start_unsuspendable(harness, "a", "b")
     async with harness.leading():
         await harness.advance(1)
         refuse(harness, "x0")
@@ -259,9 +264,7 @@ def failures(harness: SchedulerHarness) -> int:
 
 async def test_a_suspension_that_fails_is_tried_again(harness: SchedulerHarness) -> None:
     """By the same leader: a refused pod does not change any more, so nothing else would."""
-    start(harness, "a", "b")
-    harness.api.put(job())
-    harness.api.refuse_with = lambda what: 403 if "trainjobs" in what else None
+    start_unsuspendable(harness, "a", "b")
     async with harness.leading():
         await harness.advance(1)
         refuse(harness, "x0")
@@ -277,9 +280,7 @@ async def test_a_suspension_that_fails_is_tried_again(harness: SchedulerHarness)
 @pytest.mark.parametrize("is_stuck", [False, True])
 async def test_it_is_tried_a_few_times(harness: SchedulerHarness, *, is_stuck: bool) -> None:
     """Each time after twice as long, also if its kubelet reports the pod again and again."""
-    start(harness, "a", "b")
-    harness.api.put(job())
-    harness.api.refuse_with = lambda what: 403 if "trainjobs" in what else None
+    start_unsuspendable(harness, "a", "b")
     seen = []
     async with harness.leading():
         await harness.advance(1)
@@ -300,9 +301,7 @@ async def test_what_another_node_refuses_meanwhile_is_tried_at_once(
     harness: SchedulerHarness,
 ) -> None:
     """Of a gang that was complete again: the next try for its first refused pod is far off."""
-    start(harness, "a", "b", "c")
-    harness.api.put(job())
-    harness.api.refuse_with = lambda what: 403 if "trainjobs" in what else None
+    start_unsuspendable(harness, "a", "b", "c")
     async with harness.leading():
         await harness.advance(1)
         refuse(harness, "x0")
